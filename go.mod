@@ -1,0 +1,3 @@
+module github.com/weirlabs/weir
+
+go 1.26.0

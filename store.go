@@ -1,0 +1,90 @@
+package weir
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/weirlabs/weir/internal/plan"
+)
+
+// The vocabulary in which a [Limiter] speaks to a [Store]. Only who writes a
+// store needs it; see docs/adding-a-store.md and package storetest.
+type (
+	// Write is one guarded update of one item.
+	Write = plan.Write
+	// Cond is one guard of a Write.
+	Cond = plan.Cond
+	// Act is one change that a Write makes.
+	Act = plan.Act
+	// Cells is the state of one item.
+	Cells = plan.Cells
+	// Field names one integer of an item; Field.Text is its name in a store.
+	Field = plan.Field
+	// Slot is a Field with its value.
+	Slot = plan.Slot
+	// Caps says what a store can and cannot do.
+	Caps = plan.Caps
+)
+
+// ParseField is the inverse of [Field.Text]. It answers false for fields of
+// limits that this process has not built: a store leaves those alone.
+func ParseField(text string) (Field, bool) { return plan.ParseField(text) }
+
+// Store keeps items. It knows no algorithm: it applies guarded writes. A Store
+// is safe for concurrent use and owns the clock by which its items are judged.
+type Store interface {
+	// Caps is constant for the life of the store.
+	Caps() Caps
+
+	// Apply applies, in one atomic step, the first of tries whose guards hold
+	// (a store may look at the first only), fills state with the item as it is
+	// afterwards and returns the index of the applied write, or -1, and the
+	// store's now in Unix nanoseconds. Without tries it reads. It makes no
+	// second attempt and holds no opinion on what a state means.
+	//
+	// An error means that nothing is known to have been applied. One that
+	// wraps [ErrOutcomeUnknown] means that something may have been.
+	Apply(ctx context.Context, item Key, tries []Write, state *Cells) (applied int, now int64, err error)
+
+	// Close releases what the store holds. No call may follow it.
+	Close() error
+}
+
+// InProcess is implemented by a Store whose items live in this process. The
+// Limiter then decides under the item's lock, and builds no Write at all.
+type InProcess interface {
+	// Lock gives the item's state, to be changed in place until Unlock, and
+	// the store's now in Unix nanoseconds.
+	Lock(item Key) (state *Cells, now int64)
+	// Unlock must follow Lock in the same goroutine, before any other Lock.
+	Unlock(item Key)
+}
+
+// Records keeps what is not integers: accounts, pinned plans, overrides. A
+// Store may implement it.
+type Records interface {
+	// Get returns a value and its version. A key that is not there has the
+	// version "" and no error.
+	Get(ctx context.Context, key string) (value []byte, version string, err error)
+	// Put stores a value if the record's version is still ifVersion ("" when
+	// it must not exist yet), and answers ErrConflict otherwise. A zero
+	// expiresAt keeps the record for ever.
+	Put(ctx context.Context, key string, value []byte, ifVersion string, expiresAt time.Time) error
+	// List returns at most max keys with a prefix, after the cursor, in no
+	// particular order; next is "" at the end.
+	List(ctx context.Context, prefix, cursor string, max int) (keys []string, next string, err error)
+}
+
+// Errors that stores wrap and callers may test for with errors.Is.
+var (
+	// ErrOutcomeUnknown: a write was sent and may or may not have been applied.
+	ErrOutcomeUnknown = errors.New("outcome unknown")
+	// ErrThrottled: the store refuses this one key because it is too busy. It
+	// says nothing of the store's health.
+	ErrThrottled = errors.New("throttled by the store")
+	// ErrBusy: other writers changed the item on every one of the attempts.
+	ErrBusy = errors.New("item is too busy")
+	// ErrConflict: a record was changed by another writer.
+	ErrConflict = errors.New("changed by another writer")
+)
