@@ -1,0 +1,26 @@
+# make help says what there is. Everything covers every module of go.work.
+
+.DEFAULT_GOAL := help
+.PHONY: help setup check test bench cover
+
+# The packages of all modules of the workspace, as patterns.
+packages = $$(go list -m -f '{{.Dir}}/...')
+
+help: ## this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+setup: ## bring what the tests need (installs it on Debian as root; elsewhere says what is missing)
+	@scripts/setup.sh
+
+check: ## format, vet, tidy modules, staticcheck
+	@scripts/check.sh
+
+# testreport runs go test itself, so no pipe can swallow its exit code.
+test: setup check ## everything: setup, check, and all tests with the race detector
+	@go run ./internal/testreport go test -json -race -shuffle=on $(packages)
+
+bench: setup ## the benchmarks of every module
+	go test -run='^$$' -bench=. -benchmem $(packages)
+
+cover: setup ## the tests with coverage: cover.out, and the share per package
+	@scripts/cover.sh

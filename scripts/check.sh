@@ -1,0 +1,42 @@
+#!/bin/sh
+# check.sh looks at the sources without running them: format, vet, tidy modules
+# and staticcheck, for every module of go.work. It goes on after a finding, so
+# that one run shows them all, and exits 1 if there was any.
+set -eu
+cd "$(dirname "$0")/.."
+
+# Run by version and never required by a go.mod: whoever imports weir must not
+# inherit a linter.
+staticcheck=honnef.co/go/tools/cmd/staticcheck@v0.8.2
+
+failed=
+# step NAME REMEDY COMMAND... runs a command and notes its failure.
+step() {
+	name=$1 remedy=$2
+	shift 2
+	echo "check: $name" >&2
+	if ! "$@"; then
+		echo "check: $name found something. $remedy" >&2
+		failed=1
+	fi
+}
+
+# formatted lists the files that gofmt would change, and fails if there are any.
+formatted() {
+	files=$(find . \( -name node_modules -o -name .git \) -prune -o -name '*.go' -exec gofmt -l {} +) || return 1
+	[ -z "$files" ] || { echo "$files"; return 1; }
+}
+
+step gofmt "Run: gofmt -w on the files named above." formatted
+
+modules=$(go list -m -f '{{.Dir}}')
+for dir in $modules; do
+	name=$(cd "$dir" && GOWORK=off go list -m)
+	# Without the workspace: as who imports the module sees it, with the versions
+	# and the checksums of its own go.mod and go.sum.
+	step "go vet $name" "Correct the lines named above." env GOWORK=off go -C "$dir" vet ./...
+	step "go mod tidy $name" "Run: (cd $dir && go mod tidy)." env GOWORK=off go -C "$dir" mod tidy -diff
+	step "staticcheck $name" "Correct the lines named above." sh -c 'cd "$1" && go run "$2" ./...' sh "$dir" "$staticcheck"
+done
+
+[ -z "$failed" ]

@@ -1,0 +1,22 @@
+#!/bin/sh
+# setup.sh brings what the tests need and a clone does not hold. A test starts
+# its servers itself; this only makes sure that they are there.
+set -eu
+cd "$(dirname "$0")/.."
+
+# Add a command here when a test starts to use it, for example redis-server or
+# chromium, and never before.
+scripts/need.sh cc node=20 npm
+
+# The DynamoDB-compatible test server. npm writes its own lock file last, so a
+# copy that is not older than ours is a finished installation.
+dynalite=internal/dynalite
+installed=$dynalite/node_modules/.package-lock.json
+if [ ! -f "$dynalite/package-lock.json" ]; then
+	echo "setup: $dynalite/package-lock.json is missing: restore it (git checkout $dynalite)" >&2
+	exit 1
+fi
+if [ ! -f "$installed" ] || [ -n "$(find "$dynalite/package-lock.json" "$dynalite/package.json" -newer "$installed")" ]; then
+	echo "setup: npm ci in $dynalite" >&2
+	(cd "$dynalite" && npm ci --ignore-scripts --no-audit --no-fund >&2)
+fi
