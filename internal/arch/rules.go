@@ -1,0 +1,155 @@
+package arch
+
+import (
+	"cmp"
+	"fmt"
+	"go/ast"
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// layer says what a package, and everything below it, may import from this
+// repository in its non-test files. Tests may import more: a store's tests run
+// the conformance suite, an edge's tests run on a store.
+type layer struct {
+	of      string   // folder
+	may     []string // folders; "." is package weir, a final /... takes what is below
+	stdOnly bool     // nothing from other modules either
+	why     string
+	fix     string
+}
+
+const (
+	whyCore  = "the core is what every importer of weir inherits, so it depends on nothing but the standard library"
+	fixCore  = "move what needs the dependency to a store, an edge or a package of its own, and hand it to the core as a value or an interface"
+	whyStore = "a store knows no algorithm, no policy and no other store: it applies guarded writes"
+	fixStore = "speak to the limiter through the types of package weir; what several stores share belongs into package weir or internal/plan"
+	whyEdge  = "an edge translates one protocol; it knows the policy at work, never a store or the program"
+	fixEdge  = "take what is needed as an option of the edge, or move what edges share into engine or policy"
+)
+
+var layers = []layer{
+	{".", []string{"internal/plan", "internal/pipeline"}, true, whyCore, fixCore},
+	{"internal/plan", nil, true, "the algorithms are pure code that the core aliases: " + whyCore, fixCore},
+	{"internal/pipeline", []string{"internal/plan"}, true, "the pipeline stands between plan and the core: " + whyCore, fixCore},
+
+	{"memstore", []string{".", "internal/plan"}, false, whyStore, fixStore},
+	{"dynamostore", []string{".", "internal/plan"}, false, whyStore, fixStore},
+	{"redisstore", []string{".", "internal/plan"}, false, whyStore, fixStore},
+	{"boltstore", []string{".", "internal/plan"}, false, whyStore, fixStore},
+
+	{"policy", []string{".", "internal/plan"}, false,
+		"a policy is pure: a document and the attributes of a request in, operations out",
+		"hand what is needed to the policy as an interface or an fs.FS; what runs belongs into engine"},
+	{"engine", []string{".", "policy", "memstore", "internal/..."}, false,
+		"the engine is a policy at work on any store: it opens none and knows no protocol",
+		"take the store as a weir.Store; what speaks HTTP, gRPC or Lambda belongs into an edge"},
+
+	{"httplimit", []string{".", "policy", "engine"}, false, whyEdge, fixEdge},
+	// The answers of every edge are written by httplimit's one shared function.
+	{"lambdalimit", []string{".", "policy", "engine", "httplimit"}, false, whyEdge, fixEdge},
+	{"grpclimit", []string{".", "policy", "engine", "httplimit"}, false, whyEdge, fixEdge},
+}
+
+const program = "cmd/weir"
+
+// Check applies every rule about imports and every house rule, and returns the
+// findings in the order of the tree.
+func (t *Tree) Check() []Finding {
+	found := slices.Clone(t.broken)
+	for _, p := range t.packages {
+		found = append(found, t.checkImports(p)...)
+		found = append(found, t.checkHouse(p)...)
+	}
+	return found
+}
+
+func (t *Tree) checkImports(p *pkg) []Finding {
+	l := layerOf(p.dir)
+	var found []Finding
+	for _, f := range p.files {
+		for _, spec := range f.ast.Imports {
+			target, err := strconv.Unquote(spec.Path.Value)
+			if err != nil {
+				continue // the parser has refused it already
+			}
+			dir, ours := t.folder(target)
+			switch {
+			case ours && within(dir, program) && !within(p.dir, program):
+				found = append(found, t.badImport(spec, p, target,
+					"the program sits on top: whatever imports it would drag a server's dependencies along",
+					"move what is shared out of "+program+" into a package of the library"))
+			case l == nil || f.test:
+			case ours && !within(dir, l.of) && !l.allows(dir), !ours && l.stdOnly && !standard(target):
+				found = append(found, t.badImport(spec, p, target, l.why, l.fix+". "+l.allowed()))
+			}
+		}
+	}
+	return found
+}
+
+func (t *Tree) badImport(at ast.Node, p *pkg, target, why, fix string) Finding {
+	return Finding{
+		Where: t.where(at), Problem: fmt.Sprintf("%s imports %s", p.path, target), Why: why, Fix: fix,
+	}
+}
+
+// folder gives the folder of an import path of this repository.
+func (t *Tree) folder(importPath string) (dir string, ours bool) {
+	if importPath == t.root {
+		return ".", true
+	}
+	return strings.CutPrefix(importPath, t.root+"/")
+}
+
+// layerOf finds the line of the table for a folder. The root's line is for the
+// root package alone.
+func layerOf(dir string) *layer {
+	for i := range layers {
+		if l := &layers[i]; dir == l.of || l.of != "." && within(dir, l.of) {
+			return l
+		}
+	}
+	return nil
+}
+
+func (l *layer) allows(dir string) bool {
+	return slices.ContainsFunc(l.may, func(may string) bool {
+		if tree, ok := strings.CutSuffix(may, "/..."); ok {
+			return within(dir, tree)
+		}
+		return dir == may
+	})
+}
+
+// allowed says in words what the layer may import.
+func (l *layer) allowed() string {
+	var names []string
+	if l.stdOnly {
+		names = append(names, "the standard library")
+	} else {
+		names = append(names, "other modules")
+	}
+	for _, m := range l.may {
+		if m == "." {
+			m = "weir"
+		}
+		names = append(names, m)
+	}
+	return "Allowed in " + cmp.Or(strings.TrimPrefix(l.of, "."), "weir") + ": " + strings.Join(names, ", ")
+}
+
+// within reports whether a folder is another one or lies below it. Nothing but
+// the root itself is within the root: its subfolders are packages of their own.
+func within(dir, of string) bool {
+	return path.Clean(dir) == of || strings.HasPrefix(dir, of+"/")
+}
+
+// standard reports whether an import path is of the standard library: only
+// there has the first element no dot.
+func standard(importPath string) bool {
+	first, _, _ := strings.Cut(importPath, "/")
+	return !strings.Contains(first, ".")
+}
