@@ -1,0 +1,264 @@
+package dynamostore
+
+import (
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
+
+	"github.com/weirlabs/weir"
+	"github.com/weirlabs/weir/internal/plan"
+)
+
+// ring names the attributes that hold the last four nonces, newest first. A
+// field's name always has a dot, so nothing else can be called like this.
+var ring = [...]string{"w0", "w1", "w2", "w3"}
+
+// expression collects the placeholders of one UpdateItem. DynamoDB allows 4 KB
+// of expression text and 300 operators, which is some 70 buckets on one item.
+type expression struct {
+	names  map[string]string
+	values map[string]types.AttributeValue
+	fields []weir.Field
+	cond   strings.Builder
+	set    strings.Builder
+	add    strings.Builder
+	remove strings.Builder
+}
+
+// encode turns a write into one UpdateItem.
+func (s *Store) encode(w *weir.Write, pk string, now int64) *dynamodb.UpdateItemInput {
+	e := expression{names: map[string]string{}, values: map[string]types.AttributeValue{}}
+	if !creates(w) {
+		// Removing from an item that is not there would leave an empty one.
+		e.names["#pk"] = KeyAttribute
+		clause(&e.cond, "", " AND ", "attribute_exists(#pk)")
+	}
+	for i := range w.If {
+		e.guard(&w.If[i], now)
+	}
+	for i := range w.Do {
+		e.act(&w.Do[i], now)
+	}
+	e.names["#exp"] = ExpiryAttribute
+	e.values[":exp"] = number(expiry(now, w.Keep))
+	clause(&e.set, "SET ", ", ", "#exp = :exp")
+	if w.Nonce != 0 {
+		e.nonce(w.Nonce)
+	}
+	in := &dynamodb.UpdateItemInput{
+		TableName:                           &s.table,
+		Key:                                 itemKey(pk),
+		UpdateExpression:                    aws.String(strings.TrimSpace(e.set.String() + e.add.String() + e.remove.String())),
+		ExpressionAttributeNames:            e.names,
+		ExpressionAttributeValues:           e.values,
+		ReturnValues:                        types.ReturnValueAllNew,
+		ReturnValuesOnConditionCheckFailure: types.ReturnValuesOnConditionCheckFailureAllOld,
+		ReturnConsumedCapacity:              types.ReturnConsumedCapacityTotal,
+	}
+	if e.cond.Len() > 0 {
+		in.ConditionExpression = aws.String(e.cond.String())
+	}
+	return in
+}
+
+func (e *expression) guard(g *weir.Cond, now int64) {
+	if g.Field.Kind == plan.Clock {
+		return // judged before the write is sent
+	}
+	want := g.Value
+	if g.Rel {
+		want = addSat(now, want)
+	}
+	name, value := e.name(g.Field), e.value(want)
+	text := name + comparison(g.Cmp) + value
+	if g.OrAbsent {
+		text = "(attribute_not_exists(" + name + ") OR " + text + ")"
+	}
+	clause(&e.cond, "", " AND ", text)
+}
+
+func (e *expression) act(a *weir.Act, now int64) {
+	name := e.name(a.Field)
+	switch a.Do {
+	case plan.Put:
+		v := a.Value
+		if a.Rel {
+			v = addSat(now, v)
+		}
+		clause(&e.set, "SET ", ", ", name+" = "+e.value(v))
+	case plan.Add:
+		clause(&e.add, " ADD ", ", ", name+" "+e.value(a.Value))
+	case plan.Remove:
+		clause(&e.remove, " REMOVE ", ", ", name)
+	}
+}
+
+// nonce guards against a nonce that the item remembers, and remembers this one.
+// All right-hand sides see the item as it was, so the ring moves by one. The
+// four exist together or not at all.
+func (e *expression) nonce(nonce uint64) {
+	for i, name := range ring {
+		e.names["#w"+strconv.Itoa(i)] = name
+	}
+	e.values[":w"] = &types.AttributeValueMemberN{Value: strconv.FormatUint(nonce, 10)}
+	e.values[":z"] = number(0)
+	clause(&e.cond, "", " AND ", "(attribute_not_exists(#w0) OR (#w0 <> :w AND #w1 <> :w AND #w2 <> :w AND #w3 <> :w))")
+	clause(&e.set, "SET ", ", ", "#w3 = if_not_exists(#w2, :z), #w2 = if_not_exists(#w1, :z), #w1 = if_not_exists(#w0, :z), #w0 = :w")
+}
+
+// name gives the placeholder of a field, the same one every time.
+func (e *expression) name(f weir.Field) string {
+	for i, known := range e.fields {
+		if known == f {
+			return "#" + strconv.Itoa(i)
+		}
+	}
+	name := "#" + strconv.Itoa(len(e.fields))
+	e.fields = append(e.fields, f)
+	e.names[name] = f.Text()
+	return name
+}
+
+func (e *expression) value(v int64) string {
+	name := ":" + strconv.Itoa(len(e.values))
+	e.values[name] = number(v)
+	return name
+}
+
+// clause appends to a list, which it begins with a keyword.
+func clause(b *strings.Builder, begin, between, text string) {
+	if b.Len() == 0 {
+		b.WriteString(begin)
+	} else {
+		b.WriteString(between)
+	}
+	b.WriteString(text)
+}
+
+func comparison(c plan.Cmp) string {
+	switch c {
+	case plan.AtMost:
+		return " <= "
+	case plan.Above:
+		return " > "
+	case plan.AtLeast:
+		return " >= "
+	}
+	return " = "
+}
+
+// clockHolds judges the guards on the clock. They are judged here because the
+// clock is this process's: what holds now is what the write was planned by.
+func clockHolds(w *weir.Write, now int64) bool {
+	for i := range w.If {
+		if w.If[i].Field.Kind != plan.Clock {
+			continue
+		}
+		only := weir.Write{If: w.If[i : i+1]}
+		if !only.Holds(&weir.Cells{}, now) {
+			return false
+		}
+	}
+	return true
+}
+
+// creates reports whether a write leaves something on an item that did not
+// exist.
+func creates(w *weir.Write) bool {
+	for i := range w.Do {
+		if w.Do[i].Do != plan.Remove {
+			return true
+		}
+	}
+	return false
+}
+
+// expiry is when an item may be deleted, in Unix seconds: never before Keep is
+// over, never at once.
+func expiry(now int64, keep time.Duration) int64 {
+	return now/int64(time.Second) + max(1, ceilSeconds(int64(keep)))
+}
+
+func ceilSeconds(ns int64) int64 {
+	s := ns / int64(time.Second)
+	if ns%int64(time.Second) > 0 {
+		s++
+	}
+	return s
+}
+
+// decode reads the integers of an item that this process has limits for. What
+// else the item holds is left alone.
+func decode(item map[string]types.AttributeValue, state *weir.Cells) error {
+	state.Reset()
+	for name, v := range item {
+		if strings.IndexByte(name, '.') < 0 {
+			continue
+		}
+		f, ok := weir.ParseField(name)
+		if !ok {
+			continue
+		}
+		n, ok := v.(*types.AttributeValueMemberN)
+		if !ok {
+			return fmt.Errorf("attribute %q of an item is not a number: another program writes to this table, or by hand; remove the attribute", name)
+		}
+		i, err := strconv.ParseInt(n.Value, 10, 64)
+		if err != nil {
+			return fmt.Errorf("attribute %q of an item holds %q, not an integer of 64 bits; remove the attribute", name, n.Value)
+		}
+		state.Set(f, i)
+	}
+	return nil
+}
+
+// remembers reports whether a nonce is among the last four of an item.
+func remembers(item map[string]types.AttributeValue, nonce uint64) bool {
+	want := strconv.FormatUint(nonce, 10)
+	for _, name := range ring {
+		if n, ok := item[name].(*types.AttributeValueMemberN); ok && n.Value == want {
+			return true
+		}
+	}
+	return false
+}
+
+// itemSize is what AWS counts as an item's size, in bytes: the names, and the
+// values, a number being about half a byte a digit and one more.
+func itemSize(item map[string]types.AttributeValue) int {
+	size := 0
+	for name, v := range item {
+		size += len(name)
+		switch v := v.(type) {
+		case *types.AttributeValueMemberN:
+			size += (len(v.Value)+1)/2 + 1
+		case *types.AttributeValueMemberS:
+			size += len(v.Value)
+		case *types.AttributeValueMemberB:
+			size += len(v.Value)
+		}
+	}
+	return size
+}
+
+func number(v int64) types.AttributeValue {
+	return &types.AttributeValueMemberN{Value: strconv.FormatInt(v, 10)}
+}
+
+// addSat adds without wrapping round.
+func addSat(a, b int64) int64 {
+	switch sum := a + b; {
+	case b > 0 && sum < a:
+		return math.MaxInt64
+	case b < 0 && sum > a:
+		return math.MinInt64
+	default:
+		return sum
+	}
+}
