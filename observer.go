@@ -13,6 +13,10 @@ type Observer struct {
 	// already refused the call, is not.
 	Decided func(ctx context.Context, op Op, d Decision)
 
+	// Failed hears of every op whose item could not be asked and which its
+	// FailureMode decided: the same op's Decided follows, marked as degraded.
+	Failed func(ctx context.Context, op Op, err error)
+
 	// Trip hears of every round trip to a store that is not in this process.
 	Trip func(ctx context.Context, t Trip)
 }

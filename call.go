@@ -1,0 +1,331 @@
+package weir
+
+import (
+	"context"
+	"fmt"
+	"math/bits"
+	"slices"
+	"time"
+)
+
+// call is one Take or Reserve: its ops, and what became of each.
+type call struct {
+	limiter *Limiter
+	ops     []Op
+	each    []Decision
+	costs   []int64
+	stamps  []int64 // of ops that were taken; what giving them back needs
+	order   []int   // ops in the order in which they are asked, those of one key together
+	taken   int     // how many of order are taken
+}
+
+func (c *call) take(ctx context.Context) (Decision, error) {
+	if err := c.prepare(); err != nil {
+		return Decision{}, err
+	}
+	for c.taken < len(c.order) {
+		group := c.group(c.taken)
+		refused, err := c.takeItem(ctx, group)
+		if err != nil {
+			return Decision{}, err
+		}
+		if refused {
+			c.undo(ctx)
+			break
+		}
+		c.taken += len(group)
+	}
+	d := c.verdict()
+	c.report(ctx)
+	return d, nil
+}
+
+func (c *call) prepare() error {
+	n := len(c.ops)
+	if n > maxOps {
+		return fmt.Errorf("weir: %d ops in one call: at most %d", n, maxOps)
+	}
+	c.each = make([]Decision, n)
+	numbers := make([]int64, 2*n)
+	c.costs, c.stamps = numbers[:n], numbers[n:]
+	c.order = make([]int, n)
+	for i := range c.ops {
+		op := &c.ops[i]
+		cost, err := c.limiter.prepare(op)
+		if err != nil {
+			return err
+		}
+		for j := range i {
+			if o := &c.ops[j]; o.Key == op.Key && o.spec().Same(op.spec()) {
+				return fmt.Errorf("weir: limit %q is asked for twice for one key in one call: name one of them with Limit.Named", op.Limit.Name())
+			}
+		}
+		c.costs[i] = cost
+		c.each[i] = Decision{Limit: op.Limit, Cost: cost, Unknown: true, Reason: ReasonNotAsked}
+		c.order[i] = i
+	}
+	if n > 1 {
+		c.sort()
+	}
+	return nil
+}
+
+// sort brings ops of one key together, keys of more parts first and otherwise
+// in the order given.
+func (c *call) sort() {
+	first := make([]int, len(c.ops)) // the first op with the same key
+	for i := range c.ops {
+		first[i] = slices.IndexFunc(c.ops, func(o Op) bool { return o.Key == c.ops[i].Key })
+	}
+	slices.SortStableFunc(c.order, func(a, b int) int {
+		if byParts := c.ops[b].Key.Parts() - c.ops[a].Key.Parts(); byParts != 0 {
+			return byParts
+		}
+		return first[a] - first[b]
+	})
+}
+
+// group is the ops of one key, from a place in order on.
+func (c *call) group(from int) []int {
+	to := from + 1
+	for to < len(c.order) && c.ops[c.order[to]].Key == c.ops[c.order[from]].Key {
+		to++
+	}
+	return c.order[from:to]
+}
+
+// takeItem takes the ops of one key, and reports whether an op refused.
+func (c *call) takeItem(ctx context.Context, group []int) (refused bool, err error) {
+	l := c.limiter
+	key := c.ops[group[0]].Key
+	if l.local != nil {
+		state, now := l.local.Lock(key)
+		refused = c.step(group, state, now)
+		l.local.Unlock(key)
+		return refused, nil
+	}
+	asked := false
+	state, now, applied, err := l.update(ctx, key, true, false, func(known *Cells, now int64, w *Write) bool {
+		asked = known != nil
+		refused = c.plan(group, known, now, w)
+		return !refused && len(w.Do) > 0
+	})
+	if err != nil {
+		return c.failed(ctx, group, err)
+	}
+	if applied {
+		c.learn(group, state, now)
+	} else if asked {
+		c.tidy(ctx, group, state, now)
+	}
+	return refused, nil
+}
+
+// step decides under an item's lock.
+func (c *call) step(group []int, state *Cells, now int64) (refused bool) {
+	if len(group) > 1 {
+		for _, i := range group {
+			op := &c.ops[i]
+			v := op.spec().Look(state, now, c.costs[i])
+			c.each[i] = decide(op.Limit, c.costs[i], v)
+			refused = refused || !v.OK && !op.Shadow
+		}
+	}
+	if refused {
+		return true
+	}
+	for _, i := range group {
+		op := &c.ops[i]
+		v := op.spec().Step(state, now, c.costs[i])
+		c.each[i] = decide(op.Limit, c.costs[i], v)
+		c.stamps[i] = v.Stamp
+		refused = refused || !v.OK && !op.Shadow
+	}
+	return refused
+}
+
+// plan makes one write of all ops. A shadow that refuses stays out of it.
+func (c *call) plan(group []int, known *Cells, now int64, w *Write) (refused bool) {
+	asked := known != nil
+	if !asked {
+		known = new(Cells)
+	}
+	for _, i := range group {
+		op := &c.ops[i]
+		v := op.spec().Plan(known, now, c.costs[i], w)
+		c.each[i] = decide(op.Limit, c.costs[i], v)
+		c.stamps[i] = v.Stamp
+		refused = refused || !v.OK && !op.Shadow
+	}
+	if refused {
+		for _, i := range group { // nothing is taken: what is left is what there was
+			op := &c.ops[i]
+			c.each[i] = decide(op.Limit, c.costs[i], op.spec().Look(known, now, c.costs[i]))
+			c.each[i].Unknown = !asked
+		}
+	}
+	return refused
+}
+
+// learn reads what is left from the item as the write left it: others may have
+// taken since the state was seen by which the write was planned.
+func (c *call) learn(group []int, state *Cells, now int64) {
+	for _, i := range group {
+		d := &c.each[i]
+		if !d.Allowed {
+			continue // a shadow that refused
+		}
+		v := c.ops[i].spec().Look(state, now, c.costs[i])
+		d.Used, d.Remaining, d.ResetAfter = v.Used, max(v.Max-v.Used, 0), time.Duration(v.Reset)
+		c.stamps[i] = v.Stamp
+	}
+}
+
+// tidy makes the one write that a refused take must not put off, if any.
+func (c *call) tidy(ctx context.Context, group []int, state *Cells, now int64) {
+	due := false
+	var w Write
+	for _, i := range group {
+		due = c.ops[i].spec().Tidy(state, now, &w) || due
+	}
+	if due {
+		w.Keep = time.Duration(c.limiter.keep.Load())
+		ctx, cancel := context.WithTimeout(ctx, c.limiter.deadline)
+		defer cancel()
+		// The next refusal tries again, so that a failure needs no answer.
+		_, _, _ = c.limiter.store.Apply(ctx, c.ops[group[0]].Key, []Write{w}, new(Cells))
+	}
+}
+
+// failed decides the ops of an item that could not be asked.
+func (c *call) failed(ctx context.Context, group []int, err error) (refused bool, _ error) {
+	mode := FailAllow
+	for _, i := range group {
+		if op := &c.ops[i]; !op.Shadow && (op.OnFail == FailError || mode != FailError && op.OnFail == FailDeny) {
+			mode = op.OnFail
+		}
+	}
+	if gone := ctx.Err(); gone != nil || mode == FailError {
+		c.undo(ctx)
+		if gone != nil {
+			return false, gone
+		}
+		return false, err
+	}
+	for _, i := range group {
+		op := &c.ops[i]
+		c.each[i] = Decision{Limit: op.Limit, Cost: c.costs[i], Allowed: true, Degraded: true, Unknown: true}
+		c.stamps[i] = untaken
+		if mode == FailDeny && !op.Shadow {
+			c.each[i].Allowed, c.each[i].Reason, c.each[i].RetryAfter = false, ReasonUnavailable, time.Second
+			refused = true
+		}
+	}
+	if c.limiter.observer != nil && c.limiter.observer.Failed != nil {
+		for _, i := range group {
+			c.limiter.observer.Failed(ctx, c.ops[i], err)
+		}
+	}
+	return refused, nil
+}
+
+// untaken marks an op of which the store holds nothing to give back.
+const untaken = -1 << 63
+
+// undo gives back what was taken of narrower keys when a broader one refuses.
+func (c *call) undo(ctx context.Context) {
+	for c.taken > 0 {
+		from := c.taken - 1
+		for from > 0 && c.ops[c.order[from-1]].Key == c.ops[c.order[from]].Key {
+			from--
+		}
+		group := c.order[from:c.taken]
+		// A failure leaves this one call charged, never the other way.
+		_ = c.settle(ctx, group, func(int) int64 { return 0 })
+		for _, i := range group {
+			if d := &c.each[i]; d.Allowed && !d.Unknown {
+				d.Used -= d.Cost
+				d.Remaining += d.Cost
+			}
+		}
+		c.taken = from
+	}
+}
+
+// settle brings the ops of one key to what they really cost.
+func (c *call) settle(ctx context.Context, group []int, actual func(i int) int64) error {
+	l := c.limiter
+	// Whoever took has often gone by now; what it owes or is owed stays.
+	ctx = context.WithoutCancel(ctx)
+	_, _, _, err := l.update(ctx, c.ops[group[0]].Key, false, false, func(known *Cells, now int64, w *Write) bool {
+		any := false
+		for _, i := range group {
+			op, d := &c.ops[i], &c.each[i]
+			if !d.Allowed || c.stamps[i] == untaken {
+				continue
+			}
+			var due bool
+			if more := actual(i) - c.costs[i]; more > 0 {
+				due = op.spec().Charge(known, now, more, c.stamps[i], w)
+			} else {
+				due = op.spec().GiveBack(known, now, -more, c.stamps[i], w)
+			}
+			any = any || due
+		}
+		return any
+	})
+	return err
+}
+
+// verdict says which op speaks for the call.
+func (c *call) verdict() Decision {
+	best := -1
+	degraded := false
+	for i := range c.each {
+		d := &c.each[i]
+		d.Op = uint16(i)
+		if c.ops[i].Shadow || d.Reason == ReasonNotAsked {
+			continue
+		}
+		degraded = degraded || d.Degraded
+		if best < 0 || speaksBefore(d, &c.each[best]) {
+			best = i
+		}
+	}
+	if best < 0 {
+		return Decision{Allowed: true}
+	}
+	d := c.each[best]
+	d.Degraded = d.Degraded || degraded
+	return d
+}
+
+// speaksBefore orders the decisions of one call: refusals first, of those the
+// one that lasts longest; then what is known, with the smallest share left.
+func speaksBefore(a, b *Decision) bool {
+	switch {
+	case a.Allowed != b.Allowed:
+		return !a.Allowed
+	case !a.Allowed && (a.Reason == ReasonNever) != (b.Reason == ReasonNever):
+		return a.Reason == ReasonNever
+	case !a.Allowed:
+		return a.RetryAfter > b.RetryAfter
+	case a.Unknown != b.Unknown:
+		return !a.Unknown
+	}
+	// a.Remaining/a.Max < b.Remaining/b.Max, without division.
+	ah, al := bits.Mul64(uint64(a.Remaining), uint64(b.Limit.Max()))
+	bh, bl := bits.Mul64(uint64(b.Remaining), uint64(a.Limit.Max()))
+	return ah < bh || ah == bh && al < bl
+}
+
+// report tells the observer of every op that was asked.
+func (c *call) report(ctx context.Context) {
+	o := c.limiter.observer
+	for i := range c.each {
+		d := &c.each[i]
+		if o != nil && o.Decided != nil && d.Reason != ReasonNotAsked {
+			o.Decided(ctx, c.ops[i], *d)
+		}
+	}
+}

@@ -1,0 +1,308 @@
+package plan
+
+import "math"
+
+// A token bucket is one integer, the instant t at which it will be full again:
+// the theoretical arrival time of GCRA (ITU-T I.371). With interval I, depth
+// D = capacity x I and cost k = n x I, what is used at now is max(0, t-now), and
+// a take is one of two disjoint writes:
+//
+//	advance  [ t > now, t <= now+D-k, i = I, d = D ]  ->  t += k
+//	restart  [ t absent or <= now, r absent or <= R ] ->  t, i, d, r := now+k, I, D, R
+//
+// Writers that advance commute. I and D stand in the item, because t means
+// nothing without them: when a limit changes, the first take compares and sets
+// all of it (migrate), and a process with an older policy goes on with the
+// item's values.
+
+// bucketState is a bucket as stored, read with the limit of this process.
+type bucketState struct {
+	level           int64 // ns until full under interval and depth; 0 when full
+	interval, depth int64 // that hold: the limit's, or those of a newer policy
+	revision        int64
+	how             branch
+
+	t, i, d, r Stored // as stored
+	wrong      bool   // only a wrong clock can have written t
+}
+
+type branch uint8
+
+const (
+	restart branch = iota
+	advance
+	migrate
+)
+
+// Stored is a field's value, if it is there.
+type Stored struct {
+	v  int64
+	ok bool
+}
+
+func read(c *Cells, f Field) Stored {
+	v, ok := c.Get(f)
+	return Stored{v, ok}
+}
+
+// is is the guard that a field still is as it was read.
+func (v Stored) is(f Field) Cond {
+	if !v.ok {
+		return Cond{Field: f, Cmp: AtMost, Value: math.MinInt64, OrAbsent: true}
+	}
+	return Cond{Field: f, Cmp: Equal, Value: v.v}
+}
+
+func (s *Spec) bucketAt(c *Cells, now int64) bucketState {
+	b := bucketState{
+		interval: s.interval, depth: s.depth, revision: s.revision,
+		t: read(c, s.field(Arrival)), i: read(c, s.field(Interval)), d: read(c, s.field(Depth)), r: read(c, s.field(Revision)),
+	}
+	known := b.i.ok && b.d.ok && b.i.v > 0 && b.d.v >= b.i.v && b.d.v <= maxPeriod
+	if known && b.r.ok && b.r.v > s.revision {
+		b.interval, b.depth, b.revision = b.i.v, b.d.v, b.r.v
+	}
+	if !b.t.ok || b.t.v <= now {
+		return b
+	}
+	b.level = b.t.v - now
+	depth := b.depth
+	if known {
+		depth = b.d.v
+	}
+	if b.level > depth+min(depth, maxDebt)+wrongClock {
+		b.wrong, b.level = true, depth
+	}
+	if known && b.i.v == b.interval && b.d.v == b.depth {
+		b.how = advance
+		return b
+	}
+	b.how = migrate
+	if known {
+		switch s.change {
+		case Keep:
+			b.level = mulDivUp(b.level, b.interval, b.i.v)
+		case Scale:
+			b.level = mulDivUp(b.level, b.depth, b.d.v)
+		case Fresh:
+			b.level = 0
+		}
+	}
+	b.level = min(b.level, b.depth+s.debt)
+	return b
+}
+
+// judge says what a take of n makes of the bucket: the verdict, and the level
+// that it leaves.
+func (b *bucketState) judge(now, n int64) (Verdict, int64) {
+	v := Verdict{Max: b.depth / b.interval}
+	if n > v.Max {
+		v.Never = true
+	}
+	after := addSat(b.level, n*b.interval)
+	if v.Never || after > b.depth {
+		if !v.Never {
+			v.Wait = after - b.depth
+		}
+		v.used(b.level, b.interval)
+		return v, b.level
+	}
+	v.OK = true
+	v.used(after, b.interval)
+	v.Stamp = addSat(now, after)
+	return v, after
+}
+
+// used fills in what a level means.
+func (v *Verdict) used(level, interval int64) {
+	v.Used = (level + interval - 1) / interval
+	v.Reset = level
+}
+
+func (s *Spec) stepBucket(c *Cells, now, n int64) Verdict {
+	slot := c.slot(s.arrival)
+	if slot == nil || s.arrival.Window == 0 || n > s.max || slot.Value-now > s.depth {
+		return s.stepBucketSlow(c, now, n)
+	}
+	// The usual way: this item's bucket is of exactly this limit.
+	level := max(slot.Value-now, 0)
+	after := level + n*s.interval
+	v := Verdict{Max: s.max}
+	if after > s.depth {
+		v.Wait = after - s.depth
+		v.used(level, s.interval)
+		return v
+	}
+	slot.Value = addSat(now, after)
+	v.OK = true
+	v.Stamp = slot.Value
+	v.used(after, s.interval)
+	return v
+}
+
+func (s *Spec) stepBucketSlow(c *Cells, now, n int64) Verdict {
+	b := s.bucketAt(c, now)
+	v, after := b.judge(now, n)
+	switch {
+	case v.OK:
+		s.store(c, b, addSat(now, after))
+	case b.wrong:
+		c.Set(s.field(Arrival), addSat(now, b.repaired()))
+	}
+	return v
+}
+
+// repaired is the level at which a wrong clock's bucket starts over: empty.
+func (b *bucketState) repaired() int64 {
+	if b.d.ok {
+		return b.d.v
+	}
+	return b.depth
+}
+
+// store writes the whole bucket, as one slot where that is possible.
+func (s *Spec) store(c *Cells, b bucketState, t int64) {
+	if b.interval == s.interval && b.depth == s.depth && b.revision == s.revision && s.arrival.Window != 0 && b.how != advance {
+		for _, k := range [...]Kind{Interval, Depth, Revision} {
+			c.Drop(s.field(k))
+		}
+		c.Drop(s.field(Arrival))
+		c.add(Slot{s.arrival, t})
+		return
+	}
+	c.Set(s.field(Arrival), t)
+	if b.how != advance {
+		c.Set(s.field(Interval), b.interval)
+		c.Set(s.field(Depth), b.depth)
+		c.Set(s.field(Revision), b.revision)
+	}
+}
+
+func (s *Spec) planBucket(known *Cells, now, n int64, w *Write) Verdict {
+	b := s.bucketAt(known, now)
+	v, after := b.judge(now, n)
+	if !v.OK {
+		return v
+	}
+	t := s.field(Arrival)
+	switch b.how {
+	case restart:
+		w.If = append(w.If, Cond{Field: t, Cmp: AtMost, OrAbsent: true, Rel: true})
+		if b.r.ok && b.r.v > s.revision {
+			w.If = append(w.If, b.i.is(s.field(Interval)), b.d.is(s.field(Depth)), b.r.is(s.field(Revision)))
+		} else {
+			w.If = append(w.If, Cond{Field: s.field(Revision), Cmp: AtMost, Value: s.revision, OrAbsent: true})
+		}
+		w.Do = append(w.Do, Act{Field: t, Do: Put, Value: after, Rel: true})
+		w.Do = append(w.Do, s.putShape(b)...)
+	case advance:
+		k := n * b.interval
+		w.If = append(w.If,
+			Cond{Field: t, Cmp: Above, Rel: true},
+			Cond{Field: t, Cmp: AtMost, Value: b.depth - k, Rel: true},
+			b.i.is(s.field(Interval)), b.d.is(s.field(Depth)))
+		w.Do = append(w.Do, Act{Field: t, Do: Add, Value: k})
+	case migrate:
+		w.If = append(w.If, b.t.is(t), b.i.is(s.field(Interval)), b.d.is(s.field(Depth)), b.r.is(s.field(Revision)))
+		w.Do = append(w.Do, Act{Field: t, Do: Put, Value: addSat(now, after)})
+		w.Do = append(w.Do, s.putShape(b)...)
+	}
+	return v
+}
+
+func (s *Spec) putShape(b bucketState) []Act {
+	return []Act{
+		{Field: s.field(Interval), Do: Put, Value: b.interval},
+		{Field: s.field(Depth), Do: Put, Value: b.depth},
+		{Field: s.field(Revision), Do: Put, Value: b.revision},
+	}
+}
+
+func (s *Spec) lookBucket(c *Cells, now, n int64) Verdict {
+	b := s.bucketAt(c, now)
+	v, _ := b.judge(now, n)
+	v.used(b.level, b.interval)
+	v.Stamp = b.t.v
+	return v
+}
+
+// giveBackBucket returns what has not refilled yet: of k taken, at most what
+// was still missing when the take's own share would be full again at stamp.
+// Returning more would let a burst through that the limit never allowed.
+func (s *Spec) giveBackBucket(known *Cells, now, n, stamp int64, w *Write) bool {
+	missing := max(stamp-now, 0)
+	amount := min(missing, mulDiv(n, s.interval, 1))
+	interval, guess := s.interval, Stored{stamp, true}
+	if known != nil {
+		i := read(known, s.field(Interval))
+		guess = read(known, s.field(Arrival))
+		if !i.ok || i.v <= 0 || !guess.ok || guess.v <= now {
+			return false
+		}
+		if i.v != interval { // the limit was changed in between
+			amount = min(missing, mulDiv(amount, i.v, interval))
+			interval = i.v
+		}
+	}
+	if amount <= 0 {
+		return false
+	}
+	t := s.field(Arrival)
+	w.If = append(w.If, Cond{Field: s.field(Interval), Cmp: Equal, Value: interval})
+	if guess.v >= now+amount {
+		w.If = append(w.If, Cond{Field: t, Cmp: AtLeast, Value: amount, Rel: true})
+		w.Do = append(w.Do, Act{Field: t, Do: Add, Value: -amount})
+		return true
+	}
+	w.If = append(w.If,
+		Cond{Field: t, Cmp: Above, Rel: true},
+		Cond{Field: t, Cmp: AtMost, Value: amount, Rel: true})
+	w.Do = append(w.Do, Act{Field: t, Do: Put, Rel: true})
+	return true
+}
+
+// chargeBucket takes whether or not there is enough, down to the debt floor.
+func (s *Spec) chargeBucket(known *Cells, now, n, stamp int64, w *Write) bool {
+	if known == nil {
+		known = new(Cells)
+		known.Set(s.field(Arrival), stamp)
+		known.Set(s.field(Interval), s.interval)
+		known.Set(s.field(Depth), s.depth)
+	}
+	b := s.bucketAt(known, now)
+	floor := b.depth + min(b.depth, maxDebt)
+	k := n * b.interval
+	if n > floor/b.interval {
+		k = floor
+	}
+	after := min(b.level+k, floor)
+	t := s.field(Arrival)
+	switch {
+	case b.how == restart:
+		w.If = append(w.If, Cond{Field: t, Cmp: AtMost, OrAbsent: true, Rel: true}, b.i.is(s.field(Interval)), b.d.is(s.field(Depth)), b.r.is(s.field(Revision)))
+		w.Do = append(w.Do, Act{Field: t, Do: Put, Value: after, Rel: true})
+		w.Do = append(w.Do, s.putShape(b)...)
+	case b.how == advance && b.level+k <= floor:
+		w.If = append(w.If,
+			Cond{Field: t, Cmp: Above, Rel: true},
+			Cond{Field: t, Cmp: AtMost, Value: floor - k, Rel: true},
+			b.i.is(s.field(Interval)), b.d.is(s.field(Depth)))
+		w.Do = append(w.Do, Act{Field: t, Do: Add, Value: k})
+	default: // a changed limit, a wrong clock, or the floor: compare and set
+		w.If = append(w.If, b.t.is(t), b.i.is(s.field(Interval)), b.d.is(s.field(Depth)), b.r.is(s.field(Revision)))
+		w.Do = append(w.Do, Act{Field: t, Do: Put, Value: addSat(now, after)})
+		w.Do = append(w.Do, s.putShape(b)...)
+	}
+	return true
+}
+
+func (s *Spec) tidyBucket(known *Cells, now int64, w *Write) bool {
+	b := s.bucketAt(known, now)
+	if !b.wrong {
+		return false
+	}
+	t := s.field(Arrival)
+	w.If = append(w.If, b.t.is(t))
+	w.Do = append(w.Do, Act{Field: t, Do: Put, Value: b.repaired(), Rel: true})
+	return true
+}

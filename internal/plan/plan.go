@@ -1,0 +1,165 @@
+// Package plan holds weir's algorithms, once, and the vocabulary in which a
+// limiter speaks to a store.
+//
+// A limit is a few integers of an item; a take is one guarded write. [Spec.Step]
+// is the meaning: it judges a state at a time and changes it in place. [Spec.Plan]
+// makes, from a state that may be stale, one [Write] which, on whatever state it
+// finds its guards true, does exactly what Step would have done there. That is
+// why concurrent writers need neither a lock nor a version: a write either
+// means the right thing or does not happen.
+//
+// Times are Unix nanoseconds, balances are integers, and sums saturate. The
+// package does no I/O and reads no clock.
+package plan
+
+import (
+	"math"
+	"math/bits"
+)
+
+// Verdict is what a limit says of a take.
+type Verdict struct {
+	OK    bool
+	Never bool  // the cost is more than the limit can ever hold
+	Max   int64 // capacity of a bucket, count of a window
+	Used  int64 // after the take when OK; above Max when in debt
+	Wait  int64 // ns until the same take could succeed; 0 when OK or Never
+	Reset int64 // ns until the bucket is full or the window over
+	Stamp int64 // what a later GiveBack or Charge of this take needs
+}
+
+// Step takes n units from the state at a time, in place. A refusal changes
+// nothing, except that it repairs a time which only a wrong clock can have
+// written. n is at least 1.
+func (s *Spec) Step(c *Cells, now, n int64) Verdict {
+	switch s.alg {
+	case bucket:
+		return s.stepBucket(c, now, n)
+	case quota:
+		return s.stepQuota(c, now, n)
+	}
+	return s.stepWindow(c, now, n)
+}
+
+// Plan appends to w the guards and actions that take n units, judging by what
+// is known of the item. When the known state refuses, it appends nothing.
+// Several limits may append to one write: they then are taken together.
+func (s *Spec) Plan(known *Cells, now, n int64, w *Write) Verdict {
+	switch s.alg {
+	case bucket:
+		return s.planBucket(known, now, n, w)
+	case quota:
+		return s.planQuota(known, now, n, w)
+	}
+	return s.planWindow(known, now, n, w)
+}
+
+// Look judges a take of n units without planning one: Used and Reset are those
+// of the state as it is, and Stamp is that of a take which left it so.
+func (s *Spec) Look(c *Cells, now, n int64) Verdict {
+	switch s.alg {
+	case bucket:
+		return s.lookBucket(c, now, n)
+	case quota:
+		return s.lookQuota(c, now, n)
+	}
+	return s.lookWindow(c, now, n)
+}
+
+// GiveBack appends what returns n units of a take to the period that they were
+// taken from, and reports whether there is anything to return. With known nil
+// the item is taken to be as the take left it.
+func (s *Spec) GiveBack(known *Cells, now, n, stamp int64, w *Write) bool {
+	if n <= 0 {
+		return false
+	}
+	switch s.alg {
+	case bucket:
+		return s.giveBackBucket(known, now, n, stamp, w)
+	case quota:
+		return s.giveBackQuota(known, now, n, stamp, w)
+	}
+	return s.giveBackWindow(known, now, n, stamp, w)
+}
+
+// Charge appends what takes n units more for a take that cost more than it had
+// reserved, whether or not the limit has them, down to the debt floor, and
+// reports whether there is anything to charge.
+func (s *Spec) Charge(known *Cells, now, n, stamp int64, w *Write) bool {
+	if n <= 0 {
+		return false
+	}
+	switch s.alg {
+	case bucket:
+		return s.chargeBucket(known, now, n, stamp, w)
+	case quota:
+		return s.chargeQuota(known, now, n, stamp, w)
+	}
+	return s.chargeWindow(known, now, n, stamp, w)
+}
+
+// Tidy appends the housekeeping that a refused take must not put off: it
+// repairs a time that only a wrong clock can have written, and removes windows
+// when more than a few of them have gathered. It reports whether any is due.
+func (s *Spec) Tidy(known *Cells, now int64, w *Write) bool {
+	switch s.alg {
+	case bucket:
+		return s.tidyBucket(known, now, w)
+	case quota:
+		return s.tidyQuota(known, now, w)
+	}
+	return s.tidyWindow(known, now, w)
+}
+
+// Forget appends the removal of everything that the limit keeps in the item,
+// and reports whether there is anything to remove.
+func (s *Spec) Forget(known *Cells, w *Write) bool {
+	any := false
+	for slot := range known.All() {
+		if f := slot.Field; f.Limit == s.id && f.Kind&shadowBit == s.shadow {
+			w.Do = append(w.Do, Act{Field: f, Do: Remove})
+			any = true
+		}
+	}
+	return any
+}
+
+// wrongClock is how far ahead of its bound a stored time may be before it is
+// taken for the work of a wrong clock.
+const wrongClock = 10 * second
+
+const second = int64(1e9)
+
+// addSat is a+b, held at the ends of the range.
+func addSat(a, b int64) int64 {
+	s := a + b
+	if (a > 0) == (b > 0) && (s > 0) != (a > 0) && a != 0 && b != 0 {
+		if a > 0 {
+			return math.MaxInt64
+		}
+		return math.MinInt64
+	}
+	return s
+}
+
+// mulDivUp is ceil(a*b/c) for a, b >= 0 and c > 0, held at the largest int64.
+func mulDivUp(a, b, c int64) int64 {
+	hi, lo := bits.Mul64(uint64(a), uint64(b))
+	lo, carry := bits.Add64(lo, uint64(c-1), 0)
+	hi += carry
+	if hi >= uint64(c) {
+		return math.MaxInt64
+	}
+	q, _ := bits.Div64(hi, lo, uint64(c))
+	return int64(min(q, math.MaxInt64))
+}
+
+// mulDiv is floor(a*b/c) under the same terms.
+func mulDiv(a, b, c int64) int64 {
+	hi, lo := bits.Mul64(uint64(a), uint64(b))
+	if hi >= uint64(c) {
+		return math.MaxInt64
+	}
+	q, _ := bits.Div64(hi, lo, uint64(c))
+	return int64(min(q, math.MaxInt64))
+}

@@ -1,0 +1,332 @@
+package weir
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"github.com/weirlabs/weir/internal/pipeline"
+	"github.com/weirlabs/weir/internal/plan"
+)
+
+// Options of a [Limiter]. The zero value is right for a start.
+type Options struct {
+	// Limits are all that may ever share an item, for example those of every
+	// plan. They decide how long items are kept: an item that one call writes
+	// must outlive what another limit counts in it. Without Limits, an item is
+	// kept for the longest limit that this Limiter has met so far.
+	Limits []Limit
+
+	// Now is the time in Unix nanoseconds; the default is the machine's clock.
+	// A store that is in this process, or has its own clock, judges by that.
+	Now func() int64
+
+	// Deadline bounds one decision of a remote store, after which the ops'
+	// FailureMode decides. The default is one second.
+	Deadline time.Duration
+
+	// Observer hears of every decision. Nil is silent.
+	Observer *Observer
+}
+
+// margin is how long an item is kept beyond its last meaning, so that the
+// deletion never races a caller whose clock is behind.
+const margin = time.Hour
+
+// maxOps bounds the ops of one call.
+const maxOps = 64
+
+// Limiter decides calls on one store. It is safe for concurrent use. A Limiter
+// costs a few words: make one for each store, not one for each limit or caller.
+type Limiter struct {
+	store    Store
+	local    InProcess // nil when the store is remote
+	loop     pipeline.Loop
+	caps     Caps
+	observer *Observer
+	deadline time.Duration
+	now      func() int64
+	ahead    atomic.Int64 // of the store's clock over ours, in ns
+	keep     atomic.Int64 // ns for which items are kept
+	broken   error        // Options that no call can satisfy
+}
+
+// NewLimiter returns a Limiter on a store. When Options.Limits hold a limit
+// whose period the store can't keep, every call fails with the error that
+// [Limiter.Check] gives: check limits where they are configured.
+func NewLimiter(s Store, o Options) *Limiter {
+	l := &Limiter{store: s, caps: s.Caps(), observer: o.Observer, deadline: o.Deadline, now: o.Now}
+	if l.now == nil {
+		l.now = func() int64 { return time.Now().UnixNano() }
+	}
+	if l.deadline <= 0 {
+		l.deadline = time.Second
+	}
+	l.local, _ = s.(InProcess)
+	l.loop = pipeline.Loop{
+		Store:  s,
+		Nonces: l.caps.LossyReplies,
+		Now:    func() int64 { return l.now() + l.ahead.Load() },
+		Errors: pipeline.Errors{OutcomeUnknown: ErrOutcomeUnknown, Busy: ErrBusy},
+	}
+	l.broken = l.Check(o.Limits...)
+	for _, limit := range o.Limits {
+		l.keepFor(limit)
+	}
+	return l
+}
+
+// Check reports whether the store can keep these limits: it errs when a period
+// is longer than the store keeps an item that nobody writes.
+func (l *Limiter) Check(limits ...Limit) error {
+	for _, limit := range limits {
+		if limit.spec == nil {
+			return errNoLimit
+		}
+		if keep := limit.Horizon(); l.caps.MaxKeep > 0 && keep > l.caps.MaxKeep {
+			return fmt.Errorf("weir: limit %q needs an item to be kept for %v, but the store keeps items for %v at most; shorten the period or use another store", limit.Name(), keep, l.caps.MaxKeep)
+		}
+	}
+	return nil
+}
+
+// Take asks for all ops at once: either every one is taken, or none. Ops of one
+// key share one write. Different keys are asked one after the other, keys of
+// more parts first and then in the order given, and what was taken is given
+// back when a later key refuses: a caller over a limit of its own costs those
+// that it shares a broader limit with nothing.
+//
+// A refusal is a Decision. An error means that the ops are wrong (a zero Limit,
+// an invalid Key, a negative Cost, one limit twice for one key) or that the
+// store could not be asked and an op's mode is FailError. Without ops the
+// Decision allows.
+func (l *Limiter) Take(ctx context.Context, ops ...Op) (Decision, error) {
+	if l.local != nil && len(ops) == 1 {
+		return l.takeOne(ctx, &ops[0])
+	}
+	c := call{limiter: l, ops: append([]Op(nil), ops...)}
+	return c.take(ctx)
+}
+
+// takeOne is Take for one op on a store in this process. It allocates nothing.
+func (l *Limiter) takeOne(ctx context.Context, op *Op) (Decision, error) {
+	cost, err := l.prepare(op)
+	if err != nil {
+		return Decision{}, err
+	}
+	spec := op.Limit.spec
+	if op.Shadow {
+		spec = spec.Shadow()
+	}
+	state, now := l.local.Lock(op.Key)
+	v := spec.Step(state, now, cost)
+	l.local.Unlock(op.Key)
+	d := decide(op.Limit, cost, v)
+	if l.observer != nil && l.observer.Decided != nil {
+		l.observer.Decided(ctx, *op, d)
+	}
+	if op.Shadow {
+		d.Allowed, d.Reason, d.RetryAfter = true, ReasonOK, 0
+	}
+	return d, nil
+}
+
+// Reserve is Take with a way back: the Reservation, which is never nil without
+// an error, can settle what was taken at another cost, or cancel it. It also
+// has the decision of every op. After a refusal there is nothing to settle, and
+// settling does nothing.
+func (l *Limiter) Reserve(ctx context.Context, ops ...Op) (*Reservation, Decision, error) {
+	r := &Reservation{call: call{limiter: l, ops: append([]Op(nil), ops...)}}
+	d, err := r.call.take(ctx)
+	if err != nil {
+		return nil, d, err
+	}
+	return r, d, nil
+}
+
+// Peek returns what Take would decide for each op alone, without taking.
+// Remaining, Used and ResetAfter are those of the state as it is.
+func (l *Limiter) Peek(ctx context.Context, ops ...Op) ([]Decision, error) {
+	out := make([]Decision, len(ops))
+	seen := map[Key]*snapshot{}
+	for i := range ops {
+		op := &ops[i]
+		cost, err := l.prepare(op)
+		if err != nil {
+			return nil, err
+		}
+		s := seen[op.Key]
+		if s == nil {
+			if s, err = l.snapshot(ctx, op.Key); err != nil {
+				return nil, err
+			}
+			seen[op.Key] = s
+		}
+		out[i] = decide(op.Limit, cost, op.spec().Look(&s.state, s.now, cost))
+		out[i].Op = uint16(i)
+	}
+	return out, nil
+}
+
+type snapshot struct {
+	state Cells
+	now   int64
+}
+
+func (l *Limiter) snapshot(ctx context.Context, key Key) (*snapshot, error) {
+	s := new(snapshot)
+	if l.local != nil {
+		state, now := l.local.Lock(key)
+		s.state.CopyFrom(state)
+		s.now = now
+		l.local.Unlock(key)
+		return s, nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, l.deadline)
+	defer cancel()
+	_, now, err := l.store.Apply(ctx, key, nil, &s.state)
+	if err != nil {
+		return nil, storeError(err)
+	}
+	s.now = now
+	return s, nil
+}
+
+// Reset forgets what limits hold of a key, so that the next call finds them
+// full. Without limits it forgets all that this process has limits for.
+func (l *Limiter) Reset(ctx context.Context, key Key, limits ...Limit) error {
+	if !key.Valid() {
+		return errBadKey
+	}
+	for _, limit := range limits {
+		if limit.spec == nil {
+			return errNoLimit
+		}
+	}
+	forget := func(known *Cells, _ int64, w *Write) bool {
+		if known == nil {
+			return false
+		}
+		any := false
+		for _, limit := range limits {
+			any = limit.spec.Forget(known, w) || any
+			any = limit.spec.Shadow().Forget(known, w) || any
+		}
+		if len(limits) == 0 {
+			for slot := range known.All() {
+				w.Do = append(w.Do, Act{Field: slot.Field, Do: plan.Remove})
+				any = true
+			}
+		}
+		return any
+	}
+	_, _, _, err := l.update(ctx, key, true, true, forget)
+	return err
+}
+
+// update runs a planner on one item, under the lock of a store in this process
+// or through the loop. read asks the store before the first plan.
+func (l *Limiter) update(ctx context.Context, key Key, repeat, read bool, next pipeline.Planner) (state *Cells, now int64, applied bool, err error) {
+	if l.local != nil {
+		state, now := l.local.Lock(key)
+		defer l.local.Unlock(key)
+		var w Write
+		if next(state, now, &w) {
+			w.Apply(state, now)
+			return state, now, true, nil
+		}
+		return state, now, false, nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, l.deadline)
+	defer cancel()
+	if read {
+		first := new(Cells)
+		if _, now, err = l.store.Apply(ctx, key, nil, first); err != nil {
+			return nil, 0, false, storeError(err)
+		}
+		inner := next
+		next = func(known *Cells, at int64, w *Write) bool {
+			if known == nil {
+				return inner(first, now, w)
+			}
+			return inner(known, at, w)
+		}
+	}
+	state, at, applied, err := l.loop.Do(ctx, key, repeat, func(known *Cells, now int64, w *Write) bool {
+		w.Keep = time.Duration(l.keep.Load())
+		return next(known, now, w)
+	})
+	if err != nil {
+		return nil, 0, false, storeError(err)
+	}
+	if state != nil {
+		l.ahead.Store(at - l.now())
+	}
+	return state, at, applied, nil
+}
+
+// prepare checks an op and returns its cost.
+func (l *Limiter) prepare(op *Op) (cost int64, err error) {
+	switch {
+	case l.broken != nil:
+		return 0, l.broken
+	case op.Limit.spec == nil:
+		return 0, errNoLimit
+	case !op.Key.Valid():
+		return 0, errBadKey
+	case op.Cost < 0:
+		return 0, fmt.Errorf("weir: limit %q: cost %d is negative; give back with Reservation.Cancel or Settle", op.Limit.Name(), op.Cost)
+	}
+	if err := op.Limit.spec.Ready(); err != nil {
+		return 0, fmt.Errorf("weir: %w", err)
+	}
+	if l.caps.MaxKeep > 0 {
+		if err := l.Check(op.Limit); err != nil {
+			return 0, err
+		}
+	}
+	if l.local == nil {
+		l.keepFor(op.Limit)
+	}
+	return max(op.Cost, 1), nil
+}
+
+// keepFor raises the time for which items are kept.
+func (l *Limiter) keepFor(limit Limit) {
+	want := int64(limit.Horizon() + margin)
+	for {
+		have := l.keep.Load()
+		if want <= have || l.keep.CompareAndSwap(have, want) {
+			return
+		}
+	}
+}
+
+func (op *Op) spec() *plan.Spec {
+	if op.Shadow {
+		return op.Limit.spec.Shadow()
+	}
+	return op.Limit.spec
+}
+
+// decide turns a verdict into a Decision.
+func decide(limit Limit, cost int64, v plan.Verdict) Decision {
+	d := Decision{
+		Limit: limit, Allowed: v.OK, Cost: cost,
+		Used: v.Used, Remaining: max(v.Max-v.Used, 0),
+		RetryAfter: time.Duration(v.Wait), ResetAfter: time.Duration(v.Reset),
+	}
+	switch {
+	case v.Never:
+		d.Reason = ReasonNever
+	case !v.OK:
+		d.Reason = ReasonLimit
+	}
+	return d
+}
+
+var errBadKey = errors.New("weir: the key is empty or longer than 1,024 bytes: give NewKey a kind and an id that are not empty, and hash ids that may be long")
+
+func storeError(err error) error { return fmt.Errorf("weir: store: %w", err) }

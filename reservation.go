@@ -1,0 +1,68 @@
+package weir
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+)
+
+// Reservation is what a call has taken, until it is settled. It is safe for
+// concurrent use. Leaving it alone keeps what was taken.
+type Reservation struct {
+	call call
+	done atomic.Bool
+}
+
+// Each returns the decision of every op, in the order of the ops. After a
+// refusal, ops that were not asked any more have [ReasonNotAsked], and those
+// that would have allowed show what they had left. A shadow op shows what it
+// would have decided.
+func (r *Reservation) Each() []Decision { return r.call.each }
+
+// Settle brings the ops to what the call really cost, by op and in their order;
+// ops that are not named keep their cost. Less is given back, to the period
+// from which it was taken; of a bucket, what has refilled since is not. More is
+// taken even where the limit has not enough left: it then goes into debt, by at
+// most its capacity (a bucket by at most an hour's refill).
+//
+// The first Settle or Cancel counts, any further one does nothing. It works
+// also when ctx is done already, within the limiter's deadline. An error means
+// that at least one item may have kept the cost that was reserved.
+func (r *Reservation) Settle(ctx context.Context, actual ...int64) error {
+	if len(actual) > len(r.call.ops) {
+		return fmt.Errorf("weir: %d costs to settle for %d ops", len(actual), len(r.call.ops))
+	}
+	for _, a := range actual {
+		if a < 0 {
+			return fmt.Errorf("weir: cost %d to settle is negative; 0 gives everything back", a)
+		}
+	}
+	if r.done.Swap(true) {
+		return nil
+	}
+	c := &r.call
+	var failed []error
+	for to := c.taken; to > 0; { // broad items first
+		from := to - 1
+		for from > 0 && c.ops[c.order[from-1]].Key == c.ops[c.order[from]].Key {
+			from--
+		}
+		err := c.settle(ctx, c.order[from:to], func(i int) int64 {
+			if i < len(actual) {
+				return actual[i]
+			}
+			return c.costs[i]
+		})
+		if err != nil {
+			failed = append(failed, err)
+		}
+		to = from
+	}
+	return errors.Join(failed...)
+}
+
+// Cancel gives everything back. See [Reservation.Settle].
+func (r *Reservation) Cancel(ctx context.Context) error {
+	return r.Settle(ctx, make([]int64, len(r.call.ops))...)
+}
