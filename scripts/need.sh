@@ -11,7 +11,6 @@ set -eu
 debian_packages() {
 	case $1 in
 	cc) echo gcc libc6-dev ;;
-	go) echo golang-go ;;
 	node) echo nodejs ;;
 	*) echo "$1" ;; # most are named like their command
 	esac
@@ -21,7 +20,6 @@ debian_packages() {
 what_for() {
 	case $1 in
 	cc) echo "a C compiler, for the race detector (Debian: gcc libc6-dev; macOS: xcode-select --install)" ;;
-	go) echo "the Go toolchain (https://go.dev/dl)" ;;
 	node) echo "Node.js, which runs the DynamoDB-compatible test server (https://nodejs.org)" ;;
 	npm) echo "npm, which fetches the DynamoDB-compatible test server (it comes with Node.js)" ;;
 	*) echo "$1 (Debian: apt-get install $(debian_packages "$1"))" ;;

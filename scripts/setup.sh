@@ -4,9 +4,14 @@
 set -eu
 cd "$(dirname "$0")/.."
 
+if ! command -v go >/dev/null 2>&1; then
+	echo "setup: Go is missing: install version $(sed -n 's/^go //p' go.work) or newer from https://go.dev/dl" >&2
+	exit 1
+fi
+
 # Add a command here when a test starts to use it, for example redis-server or
 # chromium, and never before.
-scripts/need.sh cc node=20 npm
+scripts/need.sh cc node=18 npm
 
 # The DynamoDB-compatible test server. npm writes its own lock file last, so a
 # copy that is not older than ours is a finished installation.
