@@ -54,9 +54,9 @@ if [ -f /etc/debian_version ] && [ "$(id -u)" -eq 0 ]; then
 	done
 	echo "need: installing$packages" >&2
 	export DEBIAN_FRONTEND=noninteractive
-	apt-get update -qq >&2
+	apt-get update -qq >&2 || true
 	# shellcheck disable=SC2086 # a list of package names
-	apt-get install -y -qq --no-install-recommends $packages >&2
+	apt-get install -y -qq --no-install-recommends $packages >&2 || true
 	lacking=$(missing "$@")
 	[ -n "$lacking" ] || exit 0
 	echo "need: still missing after the installation:" >&2
