@@ -12,11 +12,11 @@ staticcheck=honnef.co/go/tools/cmd/staticcheck@v0.8.2
 failed=
 # step NAME REMEDY COMMAND... runs a command and notes its failure.
 step() {
-	name=$1 remedy=$2
+	what=$1 remedy=$2
 	shift 2
-	echo "check: $name" >&2
+	echo "check: $what" >&2
 	if ! "$@"; then
-		echo "check: $name found something. $remedy" >&2
+		echo "check: $what found something. $remedy" >&2
 		failed=1
 	fi
 }
@@ -29,14 +29,13 @@ formatted() {
 
 step gofmt "Run: gofmt -w on the files named above." formatted
 
-modules=$(go list -m -f '{{.Dir}}')
-for dir in $modules; do
-	name=$(cd "$dir" && GOWORK=off go list -m)
+for module in $(go list -m); do
+	dir=$(go list -m -f '{{.Dir}}' "$module")
 	# Without the workspace: as who imports the module sees it, with the versions
 	# and the checksums of its own go.mod and go.sum.
-	step "go vet $name" "Correct the lines named above." env GOWORK=off go -C "$dir" vet ./...
-	step "go mod tidy $name" "Run: (cd $dir && go mod tidy)." env GOWORK=off go -C "$dir" mod tidy -diff
-	step "staticcheck $name" "Correct the lines named above." sh -c 'cd "$1" && go run "$2" ./...' sh "$dir" "$staticcheck"
+	step "go vet $module" "Correct the lines named above." env GOWORK=off go -C "$dir" vet ./...
+	step "go mod tidy $module" "Run: (cd $dir && go mod tidy)." env GOWORK=off go -C "$dir" mod tidy -diff
+	step "staticcheck $module" "Correct the lines named above." sh -c 'cd "$1" && go run "$2" ./...' sh "$dir" "$staticcheck"
 done
 
 [ -z "$failed" ]
