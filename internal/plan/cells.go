@@ -106,28 +106,26 @@ func (c *Cells) All() iter.Seq[Slot] {
 	}
 }
 
-// Idle reports whether no limit of the item remembers anything at this time:
-// then dropping the item changes no decision.
-func (c *Cells) Idle(now int64) bool {
+// IdleAt is the time from which no limit of the item remembers anything:
+// dropping the item then changes no decision. It is 0 for an empty item.
+func (c *Cells) IdleAt(now int64) int64 {
+	at := int64(0)
 	for i := range c.Len() {
 		s := c.at(i)
 		switch s.Field.Kind &^ shadowBit {
 		case Arrival:
-			if s.Value > now {
-				return false
-			}
+			at = max(at, s.Value)
 		case Start:
-			if addSat(s.Value, identityOf(s.Field.Limit).horizon) > now {
-				return false
-			}
+			at = max(at, addSat(s.Value, identityOf(s.Field.Limit).horizon))
 		case Cell:
-			if addSat(windowStart(s.Field.Window, now), identityOf(s.Field.Limit).horizon) > now {
-				return false
-			}
+			at = max(at, addSat(windowStart(s.Field.Window, now), identityOf(s.Field.Limit).horizon))
 		}
 	}
-	return true
+	return at
 }
+
+// Extra is the memory that the item holds beside the Cells themselves, in bytes.
+func (c *Cells) Extra() int { return cap(c.more) * 16 }
 
 func (s shape) get(k Kind) int64 {
 	switch k &^ shadowBit {

@@ -1,0 +1,184 @@
+// Package memstore keeps items in this process: for limits of one instance, for
+// tests, and for an edge's own rules.
+//
+// A Limiter decides under an item's lock and allocates nothing for a key that
+// is already there. Keys are exact, never merely hashed. Memory is bounded:
+// items that hold nothing any more go first, and only if that is not enough an
+// item goes that still does, the one nearest to being full again. Such a loss
+// lets a caller start over with a full limit, so it is counted and reported.
+package memstore
+
+import (
+	"context"
+	"math/bits"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/weirlabs/weir"
+)
+
+// Options of a Store. The zero value is right for most uses.
+type Options struct {
+	// MaxKeys bounds the number of items. The default is 1,048,576.
+	MaxKeys int
+	// MaxBytes bounds the memory of items and keys, approximately. The default
+	// is 512 MiB.
+	MaxBytes int64
+	// Now is the time in Unix nanoseconds. It must be safe for concurrent use.
+	// The default is the wall clock at start, moved on by the monotonic clock.
+	Now func() int64
+	// Lost, if set, is called when items are dropped that still held something,
+	// with the number of all that were so far: at the first, and then whenever
+	// the number has doubled. Raise MaxKeys or MaxBytes then.
+	Lost func(total uint64)
+}
+
+// Store is a weir.Store in memory. It is safe for concurrent use.
+type Store struct {
+	now     func() int64
+	lost    func(uint64)
+	dropped atomic.Uint64
+	evicted atomic.Uint64
+	shards  []shard // a power of two of them
+	shift   uint8   // of a hash, to its shard
+	records records
+}
+
+const (
+	shardBits = 6
+	shardKeys = 1 << 16 // smaller stores have one shard, so that its bound is exact
+)
+
+var (
+	_ weir.Store     = (*Store)(nil)
+	_ weir.InProcess = (*Store)(nil)
+	_ weir.Records   = (*Store)(nil)
+)
+
+// New returns an empty Store.
+func New(o Options) *Store {
+	if o.MaxKeys <= 0 {
+		o.MaxKeys = 1 << 20
+	}
+	if o.MaxBytes <= 0 {
+		o.MaxBytes = 512 << 20
+	}
+	if o.Now == nil {
+		base := time.Now()
+		wall := base.UnixNano()
+		o.Now = func() int64 { return wall + int64(time.Since(base)) }
+	}
+	s := &Store{now: o.Now, lost: o.Lost, shards: make([]shard, 1), shift: 64}
+	if o.MaxKeys >= shardKeys {
+		s.shards, s.shift = make([]shard, 1<<shardBits), 64-shardBits
+	}
+	for i := range s.shards {
+		s.shards[i].table = table{
+			maxKeys:  o.MaxKeys / len(s.shards),
+			maxBytes: o.MaxBytes / int64(len(s.shards)),
+		}
+	}
+	return s
+}
+
+// shard is a table with its lock, on cache lines of its own.
+type shard struct {
+	sync.Mutex
+	table
+	open  uint32 // the entry that is locked
+	extra int    // what it held when it was locked
+	lost  int    // dropped while it was locked
+	_     [64]byte
+}
+
+func (s *Store) shard(item weir.Key) *shard {
+	return &s.shards[item.Hash()>>s.shift]
+}
+
+// Caps says that the store has its own clock and keeps items for ever.
+func (s *Store) Caps() weir.Caps { return weir.Caps{OwnClock: true} }
+
+// Lock implements weir.InProcess.
+func (s *Store) Lock(item weir.Key) (*weir.Cells, int64) {
+	now := s.now()
+	sh := s.shard(item)
+	sh.Lock()
+	n, found := sh.find(item)
+	if !found {
+		var full, live int
+		n, full, live = sh.insert(item, now)
+		sh.lost = live
+		if full > 0 {
+			s.evicted.Add(uint64(full))
+		}
+	}
+	e := sh.entry(n)
+	sh.open, sh.extra = n, e.cells.Extra()
+	return &e.cells, now
+}
+
+// Unlock implements weir.InProcess.
+func (s *Store) Unlock(item weir.Key) {
+	sh := s.shard(item)
+	e := sh.entry(sh.open)
+	if e.cells.Len() == 0 {
+		sh.remove(sh.open) // looked at, or refused: nothing to remember
+	} else if grown := e.cells.Extra() - sh.extra; grown != 0 {
+		sh.bytes += int64(grown)
+	}
+	lost := sh.lost
+	sh.lost = 0
+	sh.Unlock()
+	if lost > 0 {
+		s.report(uint64(lost))
+	}
+}
+
+// report counts items that were dropped although they held something.
+func (s *Store) report(lost uint64) {
+	total := s.dropped.Add(lost)
+	if s.lost != nil && bits.Len64(total) != bits.Len64(total-lost) {
+		s.lost(total)
+	}
+}
+
+// Apply implements weir.Store.
+func (s *Store) Apply(_ context.Context, item weir.Key, tries []weir.Write, state *weir.Cells) (applied int, now int64, err error) {
+	cells, now := s.Lock(item)
+	defer s.Unlock(item)
+	applied = -1
+	for i := range tries {
+		if tries[i].Holds(cells, now) {
+			tries[i].Apply(cells, now)
+			applied = i
+			break
+		}
+	}
+	state.CopyFrom(cells)
+	return applied, now, nil
+}
+
+// Close does nothing: the memory goes with the Store.
+func (s *Store) Close() error { return nil }
+
+// Stats is a count of what a Store holds and has dropped.
+type Stats struct {
+	Keys    int
+	Bytes   int64  // approximately
+	Evicted uint64 // items dropped that held nothing any more
+	Lost    uint64 // items dropped that still held something
+}
+
+// Stats counts. It takes every shard's lock in turn.
+func (s *Store) Stats() Stats {
+	st := Stats{Evicted: s.evicted.Load(), Lost: s.dropped.Load()}
+	for i := range s.shards {
+		sh := &s.shards[i]
+		sh.Lock()
+		st.Keys += sh.keys
+		st.Bytes += sh.bytes
+		sh.Unlock()
+	}
+	return st
+}

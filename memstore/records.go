@@ -1,0 +1,79 @@
+package memstore
+
+import (
+	"context"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/weirlabs/weir"
+)
+
+// records is the part of a Store that is not integers. It is small and cold.
+type records struct {
+	mu    sync.Mutex
+	by    map[string]record
+	clock uint64 // versions given out
+}
+
+type record struct {
+	value     []byte
+	version   string
+	expiresAt int64 // Unix nanoseconds; 0 is never
+}
+
+// Get implements weir.Records.
+func (s *Store) Get(_ context.Context, key string) ([]byte, string, error) {
+	s.records.mu.Lock()
+	defer s.records.mu.Unlock()
+	r := s.record(key)
+	return slices.Clone(r.value), r.version, nil
+}
+
+// record returns what is there and has not expired.
+func (s *Store) record(key string) record {
+	r := s.records.by[key]
+	if r.expiresAt != 0 && r.expiresAt <= s.now() {
+		delete(s.records.by, key)
+		return record{}
+	}
+	return r
+}
+
+// Put implements weir.Records.
+func (s *Store) Put(_ context.Context, key string, value []byte, ifVersion string, expiresAt time.Time) error {
+	s.records.mu.Lock()
+	defer s.records.mu.Unlock()
+	if s.record(key).version != ifVersion {
+		return weir.ErrConflict
+	}
+	s.records.clock++
+	r := record{value: slices.Clone(value), version: strconv.FormatUint(s.records.clock, 10)}
+	if !expiresAt.IsZero() {
+		r.expiresAt = expiresAt.UnixNano()
+	}
+	if s.records.by == nil {
+		s.records.by = map[string]record{}
+	}
+	s.records.by[key] = r
+	return nil
+}
+
+// List implements weir.Records.
+func (s *Store) List(_ context.Context, prefix, cursor string, limit int) (keys []string, next string, err error) {
+	s.records.mu.Lock()
+	defer s.records.mu.Unlock()
+	for key := range s.records.by {
+		if strings.HasPrefix(key, prefix) && key > cursor && s.record(key).version != "" {
+			keys = append(keys, key)
+		}
+	}
+	slices.Sort(keys)
+	if limit > 0 && len(keys) > limit {
+		keys = keys[:limit]
+		next = keys[limit-1]
+	}
+	return keys, next, nil
+}
