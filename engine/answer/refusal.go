@@ -1,0 +1,196 @@
+package answer
+
+import (
+	"bytes"
+	"encoding/json"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/weirlabs/weir"
+	"github.com/weirlabs/weir/engine"
+	"github.com/weirlabs/weir/policy"
+)
+
+// Response is what an edge sends in place of the service's answer.
+type Response struct {
+	Status int
+	Header http.Header
+	Body   []byte // nil for HEAD and gRPC
+}
+
+// body is the JSON of a refusal. Additions are fine; these names stay.
+type body struct {
+	Error             string `json:"error"`
+	Message           string `json:"message,omitempty"`
+	UpgradeURL        string `json:"upgradeUrl,omitempty"`
+	Limit             string `json:"limit,omitempty"`
+	RetryAfterSeconds *int64 `json:"retryAfterSeconds,omitempty"`
+	DenialID          string `json:"denialId,omitempty"`
+}
+
+// problem is the same as RFC 9457 wants it, with the problem types of the
+// RateLimit draft. Its detail is the body's message.
+type problem struct {
+	Type             string   `json:"type"`
+	Title            string   `json:"title"`
+	Status           int      `json:"status"`
+	Detail           string   `json:"detail"`
+	ViolatedPolicies []string `json:"violated-policies,omitempty"`
+	body
+}
+
+// day is from where on a quota is called one to people.
+const day = 24 * time.Hour
+
+const problemType = "https://iana.org/assignments/http-problem-types#"
+
+// Refusal is the whole answer to a request that is not served. It must be asked
+// only when [engine.Outcome.Served] is false.
+func (w *Writer) Refusal(o *engine.Outcome, a *policy.Attributes) Response {
+	h := make(http.Header, 12)
+	h["Cache-Control"] = []string{"no-store"}
+	w.Fields(h, o, nil)
+	cors(h, o, a)
+	b := body{DenialID: o.DenialID}
+	var violated []string
+	kind := "about:blank"
+	switch v := o.Speaks(); {
+	case o.Err != nil:
+		b.Error, b.Message = o.Err.Code, o.Err.Reason
+		challenge(h, o)
+	case v != nil:
+		b.Error, b.Message, b.Limit = code(v), message(o, v), v.Rule.Name
+		if v.Rule.Layer != policy.Edge {
+			b.UpgradeURL = v.Rule.Denied.UpgradeURL
+		}
+		if seconds, ok := RetryAfter(&v.Decision); ok {
+			b.RetryAfterSeconds = &seconds
+			h[fieldRetryAfter] = []string{strconv.FormatInt(seconds, 10)}
+		}
+		kind = problemType + "quota-exceeded"
+		if o.Status == http.StatusServiceUnavailable {
+			kind = problemType + "temporary-reduced-capacity"
+		}
+		for i := range o.Verdicts {
+			if each := &o.Verdicts[i]; shown(each) && !each.Allowed {
+				violated = append(violated, each.Limit.Name())
+			}
+		}
+	}
+	if isGRPC(a) {
+		return trailersOnly(h, o, b.Message)
+	}
+	r := Response{Status: o.Status, Header: h}
+	if wantsProblem(a.Header["Accept"]) {
+		h["Content-Type"] = []string{"application/problem+json"}
+		p := problem{Type: kind, Title: title(o.Status, kind), Status: o.Status, Detail: b.Message, ViolatedPolicies: violated, body: b}
+		p.Message = ""
+		r.Body = encode(p)
+	} else {
+		h["Content-Type"] = []string{"application/json"}
+		r.Body = encode(b)
+	}
+	h["Content-Length"] = []string{strconv.Itoa(len(r.Body))}
+	if a.Method == http.MethodHead {
+		r.Body = nil
+	}
+	return r
+}
+
+// code is the refusal's kind for machines.
+func code(v *engine.Verdict) string {
+	switch {
+	case v.Reason == weir.ReasonUnavailable:
+		return "temporary_reduced_capacity"
+	case v.Limit.OnCalendar(), v.Limit.IsQuota() && v.Limit.Period().Duration() >= day:
+		return "quota_exhausted"
+	}
+	return "rate_limited"
+}
+
+func title(status int, kind string) string {
+	switch kind {
+	case problemType + "quota-exceeded":
+		return "Request cannot be satisfied as assigned quota has been exceeded"
+	case problemType + "temporary-reduced-capacity":
+		return "Request cannot be satisfied due to temporary server capacity constraints"
+	}
+	return http.StatusText(status)
+}
+
+// challenge adds what HTTP requires beside some statuses.
+func challenge(h http.Header, o *engine.Outcome) {
+	switch o.Status {
+	case http.StatusUnauthorized:
+		// RFC 9110, 11.6.1: a 401 names a way to authenticate.
+		h["Www-Authenticate"] = []string{"Bearer"}
+	case http.StatusMethodNotAllowed:
+		h["Allow"] = []string{"GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS"}
+	case http.StatusServiceUnavailable:
+		h[fieldRetryAfter] = []string{"1"}
+	}
+}
+
+// cors lets the page of a listed origin read a refusal: the service, which
+// would have said so, was never asked.
+func cors(h http.Header, o *engine.Outcome, a *policy.Attributes) {
+	origins := o.Policy().CORS()
+	if len(origins) == 0 || len(a.Header["Origin"]) != 1 {
+		return
+	}
+	origin := a.Header["Origin"][0]
+	switch {
+	case slices.Contains(origins, origin):
+	case slices.Contains(origins, "*"):
+		origin = "*"
+	default:
+		return
+	}
+	h["Access-Control-Allow-Origin"] = []string{origin}
+	h["Access-Control-Expose-Headers"] = []string{LimitFields}
+	h["Vary"] = []string{"Origin"}
+}
+
+// wantsProblem reports whether an Accept names problem+json and likes it no
+// less than plain JSON.
+func wantsProblem(accept []string) bool {
+	problem, plain := 0.0, 0.0
+	for _, field := range accept {
+		for part := range strings.SplitSeq(field, ",") {
+			kind, params, _ := strings.Cut(part, ";")
+			switch strings.ToLower(strings.TrimSpace(kind)) {
+			case "application/problem+json":
+				problem = max(problem, quality(params))
+			case "application/json":
+				plain = max(plain, quality(params))
+			}
+		}
+	}
+	return problem > 0 && problem >= plain
+}
+
+func quality(params string) float64 {
+	for p := range strings.SplitSeq(params, ";") {
+		name, value, ok := strings.Cut(strings.TrimSpace(p), "=")
+		if ok && strings.EqualFold(name, "q") {
+			if q, err := strconv.ParseFloat(value, 64); err == nil {
+				return q
+			}
+		}
+	}
+	return 1
+}
+
+func encode(v any) []byte {
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false) // a message with an & is for people, not for a page
+	if err := e.Encode(v); err != nil {
+		// Structs of strings and integers always encode.
+		return []byte(`{"error":"internal"}` + "\n")
+	}
+	return b.Bytes()
+}

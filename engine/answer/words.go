@@ -1,0 +1,114 @@
+package answer
+
+import (
+	"math"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/weirlabs/weir"
+	"github.com/weirlabs/weir/engine"
+	"github.com/weirlabs/weir/policy"
+)
+
+// message is what a refusal says to people.
+func message(o *engine.Outcome, v *engine.Verdict) string {
+	wait := o.Time().Add(v.RetryAfter)
+	seconds, again := RetryAfter(&v.Decision)
+	switch {
+	case v.Reason == weir.ReasonUnavailable:
+		return "This limit can't be checked right now. Try again in " + words(seconds) + "."
+	case !again:
+		return "This request costs " + strconv.FormatInt(v.Cost, 10) + ", and no more than " +
+			strconv.FormatInt(v.Limit.Max(), 10) + " can ever be allowed at once. Trying again does not help."
+	case v.Rule.Layer == policy.Edge:
+		return "Too many requests. Try again in " + words(seconds) + "."
+	}
+	count, unit := per(v.Limit)
+	data := policy.MessageData{
+		Limit: v.Limit.String(), Count: count, Unit: unit,
+		Name: v.Rule.Name, Operation: v.Rule.Operation, Plan: v.Rule.Plan,
+		Wait: words(seconds), At: clock(o.Time(), wait), UpgradeURL: v.Rule.Denied.UpgradeURL,
+	}
+	if t := v.Rule.Denied.Message; t != nil {
+		var b strings.Builder
+		if t.Execute(&b, data) == nil {
+			return b.String()
+		}
+	}
+	return sentence(&data, v.Rule)
+}
+
+// sentence is what a refusal says where the policy has no words of its own:
+// "Your plan allows 50 orders per hour. Try again in 6 seconds, or upgrade to
+// remove this limit."
+func sentence(d *policy.MessageData, r *policy.Rule) string {
+	s := "Your plan allows " + strconv.FormatInt(d.Count, 10) + " " + noun(r) + " per " + d.Unit +
+		". Try again in " + d.Wait
+	if d.UpgradeURL != "" {
+		s += ", or upgrade to remove this limit"
+	}
+	return s + "."
+}
+
+// noun is what a limit counts, in the plural that its name is expected to have.
+func noun(r *policy.Rule) string {
+	switch {
+	case r.Layer == policy.Gateway:
+		return "requests"
+	case r.Operation != "":
+		return r.Operation
+	}
+	return strings.ReplaceAll(r.Name, "-", " ")
+}
+
+// per is a limit's rate as people say it, in whole numbers: 0.5/s is 30 per
+// minute. What is whole in no unit up to a day is rounded down.
+func per(l weir.Limit) (count int64, unit string) {
+	n, scale := l.Rate()
+	p := l.Period()
+	for p.Count == 1 && n%scale != 0 && p.Duration() < 24*time.Hour {
+		longer := p
+		longer.Unit++
+		times := int64(longer.Duration() / p.Duration())
+		if n > math.MaxInt64/times {
+			break
+		}
+		n, p = n*times, longer
+	}
+	return max(1, n/scale), p.Words()
+}
+
+// words is a wait as people say it: in seconds up to an hour, above that in
+// hours and minutes, rounded up.
+func words(seconds int64) string {
+	if seconds <= 3600 {
+		return counted(seconds, "second")
+	}
+	minutes := (seconds + 59) / 60
+	if minutes%60 == 0 {
+		return counted(minutes/60, "hour")
+	}
+	return counted(minutes/60, "hour") + " " + counted(minutes%60, "minute")
+}
+
+func counted(n int64, unit string) string {
+	s := strconv.FormatInt(n, 10) + " " + unit
+	if n != 1 {
+		s += "s"
+	}
+	return s
+}
+
+// clock is an instant in UTC by the clock, rounded up to the minute: "15:00",
+// and with its date when it is not today.
+func clock(now, at time.Time) string {
+	now, at = now.UTC(), at.UTC()
+	if m := at.Truncate(time.Minute); m.Before(at) {
+		at = m.Add(time.Minute)
+	}
+	if y, d := now.Year(), now.YearDay(); at.Year() != y || at.YearDay() != d {
+		return at.Format("15:04 on 2 January 2006")
+	}
+	return at.Format("15:04")
+}

@@ -1,0 +1,170 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"net/http"
+	"strconv"
+
+	"github.com/weirlabs/weir"
+	"github.com/weirlabs/weir/policy"
+)
+
+// Decide judges one request. The Outcome is the caller's to hold; whatever was
+// in it is overwritten. Decide keeps no reference to a beyond the call.
+func (e *Engine) Decide(ctx context.Context, a *policy.Attributes, o *Outcome) {
+	o.reset(e)
+	e.decide(ctx, a, o)
+	if o.now == 0 && (o.Limited() || e.o.Decisions != nil) {
+		o.now = e.now()
+	}
+	if o.Limited() {
+		o.DenialID = denialID()
+	}
+	if o.Limited() || o.Degraded || e.lines.outages.Load() != 0 {
+		e.observe(ctx, o)
+	}
+	e.record(o)
+	if e.o.Decided != nil {
+		e.o.Decided(ctx, o)
+	}
+}
+
+func (o *Outcome) reset(e *Engine) {
+	*o = Outcome{eng: e, st: e.state.Load(), speaks: -1}
+	o.Verdicts = o.verdicts[:0]
+}
+
+func (e *Engine) decide(ctx context.Context, a *policy.Attributes, o *Outcome) {
+	m, ok := e.admit(ctx, a, o)
+	if !ok || o.Exempt != "" {
+		return
+	}
+	if m.NeedsIdentity && !e.identify(ctx, a, o) {
+		return
+	}
+	ops, err := o.st.policy.Ops(&m, a, o.Identity)
+	if err != nil {
+		o.refuse(ctx, err)
+		return
+	}
+	o.first = len(o.Verdicts)
+	refused, err := e.take(ctx, o.st.rest, ops, o)
+	if err != nil {
+		o.refuse(ctx, err)
+		return
+	}
+	o.judge(refused)
+}
+
+// admit matches the request and takes from the edge rules. It reports whether
+// the request may go on.
+func (e *Engine) admit(ctx context.Context, a *policy.Attributes, o *Outcome) (policy.Match, bool) {
+	m, err := o.st.policy.Match(a)
+	if err != nil {
+		o.refuse(ctx, err)
+		return m, false
+	}
+	o.Client = m.Client
+	if m.Exempt != "" {
+		o.Exempt = m.Exempt
+		return m, true
+	}
+	if len(m.Edge) == 0 {
+		return m, true
+	}
+	refused, err := e.take(ctx, o.st.edge, m.Edge, o)
+	if err != nil {
+		o.refuse(ctx, err)
+		return m, false
+	}
+	if refused {
+		o.judge(true)
+	}
+	return m, !refused
+}
+
+func (e *Engine) identify(ctx context.Context, a *policy.Attributes, o *Outcome) bool {
+	if e.o.Identify == nil {
+		return true
+	}
+	id, err := e.o.Identify(ctx, a)
+	if err != nil {
+		o.refuse(ctx, err)
+		return false
+	}
+	o.Identity = id
+	return true
+}
+
+// take asks one limiter and appends its verdicts. It reports a refusal.
+func (e *Engine) take(ctx context.Context, lim *weir.Limiter, ops []policy.Op, o *Outcome) (refused bool, err error) {
+	switch {
+	case len(ops) == 0:
+		return false, nil
+	case len(ops) == 1 && (lim == o.st.edge || !e.o.CanGiveBack && !ops[0].Rule.OnSuccess):
+		// One limit of which nothing can come back needs no reservation. Take
+		// shows a shadow as allowed, so what a shadow thinks comes from Reserve.
+		if op := e.op(&ops[0], o); !op.Shadow {
+			d, err := lim.Take(ctx, op)
+			if err != nil {
+				return false, err
+			}
+			o.Verdicts = append(o.Verdicts, Verdict{Rule: ops[0].Rule, Key: op.Key, Decision: d})
+			return !d.Allowed, nil
+		}
+	}
+	return e.reserve(ctx, lim, ops, o)
+}
+
+func (e *Engine) reserve(ctx context.Context, lim *weir.Limiter, ops []policy.Op, o *Outcome) (refused bool, err error) {
+	list := make([]weir.Op, len(ops))
+	for i := range ops {
+		list[i] = e.op(&ops[i], o)
+	}
+	r, d, err := lim.Reserve(ctx, list...)
+	if err != nil {
+		return false, err
+	}
+	for i, each := range r.Each() {
+		o.Verdicts = append(o.Verdicts, Verdict{Rule: ops[i].Rule, Key: list[i].Key, Shadow: list[i].Shadow, Decision: each})
+	}
+	if d.Allowed && lim == o.st.rest {
+		o.held = r
+	}
+	return !d.Allowed, nil
+}
+
+// op is the policy's op as this process takes it.
+func (e *Engine) op(p *policy.Op, o *Outcome) weir.Op {
+	op := p.Op
+	op.Shadow = op.Shadow || e.o.Shadow
+	if p.Rule.Layer == policy.Edge {
+		if l, ok := o.st.shared[p.Rule]; ok {
+			op.Limit = l
+		}
+	}
+	return op
+}
+
+// refuse turns an error into an answer of weir's own. What is not meant for the
+// client is logged and not shown.
+func (o *Outcome) refuse(ctx context.Context, err error) {
+	var re *policy.RequestError
+	if !errors.As(err, &re) {
+		re = &policy.RequestError{Status: http.StatusServiceUnavailable, Code: "unavailable",
+			Reason: "This request can't be checked right now. Try again later."}
+		if ctx.Err() == nil {
+			o.eng.lines.broken(ctx, err)
+		}
+	}
+	o.Err, o.Status = re, re.Status
+}
+
+// denialID is long enough never to meet itself and short enough to read out.
+func denialID() string {
+	const width = 13 // of 64 bits in base 32
+	s := strconv.FormatUint(rand.Uint64(), 32)
+	return "0000000000000"[:width-len(s)] + s
+}

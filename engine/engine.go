@@ -1,0 +1,180 @@
+// Package engine is a policy at work: it takes what an edge knows of a request
+// and says what the edge must do.
+//
+// One request takes one way, always the same. An exemption ends it before
+// anything is asked. Edge rules come next, from a bounded memory of this
+// process. Then, only where a gateway limit, a limit or an operation applies,
+// the caller is identified, and everything else that the policy holds against
+// this request is taken in one call to the store, all of it or nothing. The
+// answer is an [Outcome], the same for every edge; package engine/answer turns
+// it into header fields and bodies.
+//
+// The engine keeps no counters of its own. [Engine.Reload] therefore swaps one
+// policy for the next while requests go on, and nobody's balance changes.
+package engine
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync/atomic"
+	"time"
+
+	"github.com/weirlabs/weir"
+	"github.com/weirlabs/weir/memstore"
+	"github.com/weirlabs/weir/policy"
+)
+
+// Options says what an Engine works with. Policy and Store are required.
+type Options struct {
+	Policy *policy.Policy
+	Store  weir.Store // of gateway and application limits; closing it stays the caller's task
+
+	// Identify says who calls, from verified sources only. It is asked only
+	// where a limit or an operation applies. A *[policy.RequestError] is
+	// answered as it is, any other error as 503. Default: everybody is anonymous.
+	Identify func(context.Context, *policy.Attributes) (policy.Identity, error)
+
+	// Replicas is how many processes share the traffic: rate and burst of edge
+	// rules are divided by it. Default 1.
+	Replicas int
+
+	// CanGiveBack lets the edge call [Outcome.GiveBack]. It costs an
+	// allocation a request, so only an edge that can lose its service sets it.
+	CanGiveBack bool
+
+	// Shadow makes every limit watch only: nothing is refused.
+	Shadow bool
+
+	Logger *slog.Logger // default: slog.Default()
+
+	// LogKey is the secret under which callers' keys are hashed in logs, so
+	// that several processes write the same hash. Default: random.
+	LogKey []byte
+
+	// Decisions hears of every refusal and of AllowedShare (0 to 1) of what was
+	// allowed, in the goroutine that decided. Default: nobody.
+	Decisions    func(Record)
+	AllowedShare float64
+
+	// Decided hears of every outcome once, before the edge acts on it. It must
+	// not keep the Outcome.
+	Decided func(context.Context, *Outcome)
+
+	Observer *weir.Observer // of both limiters
+	Now      func() int64   // Unix nanoseconds, for logs, answers and the edge's memory; default: the wall clock
+}
+
+// Engine decides by a policy. It is safe for concurrent use and runs no
+// goroutine of its own.
+type Engine struct {
+	o       Options
+	edge    *memstore.Store
+	state   atomic.Pointer[state]
+	lines   lines
+	usage   usageCache
+	failure atomic.Pointer[storeFailure] // the last one
+
+}
+
+// state is what a reload replaces as a whole.
+type state struct {
+	policy *policy.Policy
+	edge   *weir.Limiter
+	rest   *weir.Limiter
+	shared map[*policy.Rule]weir.Limit // edge rules as this replica enforces them
+}
+
+type storeFailure struct{ err error }
+
+// New returns an engine for a policy. It refuses a policy with a period that
+// the store cannot keep.
+func New(o Options) (*Engine, error) {
+	if o.Policy == nil || o.Store == nil {
+		return nil, errors.New("engine: Policy and Store are required")
+	}
+	if o.AllowedShare < 0 || o.AllowedShare > 1 {
+		return nil, fmt.Errorf("engine: AllowedShare is %v; it is a share from 0 to 1", o.AllowedShare)
+	}
+	o.Replicas = max(1, o.Replicas)
+	if o.Logger == nil {
+		o.Logger = slog.Default()
+	}
+	random := len(o.LogKey) == 0
+	if random {
+		o.LogKey = make([]byte, 32)
+		rand.Read(o.LogKey)
+	}
+	e := &Engine{o: o}
+	e.edge = memstore.New(memstore.Options{Now: o.Now, Lost: func(total uint64) {
+		o.Logger.Error("the edge rules' memory is full: callers start over with a full limit", "callers", total)
+	}})
+	e.lines.log, e.lines.now = o.Logger, e.now
+	if err := e.Reload(o.Policy); err != nil {
+		return nil, err
+	}
+	if random && o.Policy.LogKeys() == logHash {
+		o.Logger.Info("callers are hashed in logs under a key made for this process; set WEIR_LOG_KEY to compare logs of several processes or runs")
+	}
+	return e, nil
+}
+
+// Close releases the edge's memory. No call may follow it.
+func (e *Engine) Close() error { return e.edge.Close() }
+
+// Policy is the one in force.
+func (e *Engine) Policy() *policy.Policy { return e.state.Load().policy }
+
+// Reload puts another policy in force. Requests under way end under the one
+// they began with. Counters stay: they belong to the store and to the edge's
+// memory. On an error the policy in force stays.
+func (e *Engine) Reload(p *policy.Policy) error {
+	st := &state{policy: p, shared: map[*policy.Rule]weir.Limit{}}
+	var edge []weir.Limit
+	for _, r := range p.Rules() {
+		if r.Layer != policy.Edge {
+			continue
+		}
+		l, err := divided(r.Limit, e.o.Replicas)
+		if err != nil {
+			return fmt.Errorf("edge rule %s: %w", r.Name, err)
+		}
+		st.shared[r] = l
+		edge = append(edge, l)
+	}
+	st.edge = weir.NewLimiter(e.edge, weir.Options{Limits: edge, Observer: e.o.Observer})
+	st.rest = weir.NewLimiter(e.o.Store, weir.Options{
+		Limits: p.Limits(), Observer: e.observer(), Now: e.o.Now,
+	})
+	if err := errors.Join(st.edge.Check(edge...), st.rest.Check(p.Limits()...)); err != nil {
+		return err
+	}
+	e.state.Store(st)
+	return nil
+}
+
+// observer remembers why the store failed, because a fail-open decision carries
+// no error and its log line must name the cause.
+func (e *Engine) observer() *weir.Observer {
+	var o weir.Observer
+	if e.o.Observer != nil {
+		o = *e.o.Observer
+	}
+	told := o.Failed
+	o.Failed = func(ctx context.Context, op weir.Op, err error) {
+		e.failure.Store(&storeFailure{err})
+		if told != nil {
+			told(ctx, op, err)
+		}
+	}
+	return &o
+}
+
+func (e *Engine) now() int64 {
+	if e.o.Now != nil {
+		return e.o.Now()
+	}
+	return time.Now().UnixNano()
+}

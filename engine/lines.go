@@ -1,0 +1,187 @@
+package engine
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/weirlabs/weir"
+	"github.com/weirlabs/weir/policy"
+)
+
+// refusalsPerSecond is how many refusals of one limit get a log line of their
+// own each second. An attack must not fill the disk.
+const refusalsPerSecond = 5
+
+// lines writes the log lines of limits, bounded per limit. Counts that were held
+// back are told by the next line, so that nothing needs a goroutine.
+type lines struct {
+	log      *slog.Logger
+	now      func() int64
+	limits   sync.Map     // limit name -> *lineState; as many as policies have limits
+	brokenAt atomic.Int64 // Unix ns of the last line about a request that could not be judged
+	outages  atomic.Int32 // limits whose store is known to fail: 0 keeps the check off the hot path
+}
+
+type lineState struct {
+	mu     sync.Mutex
+	second int64 // Unix second to which written belongs
+	wrote  int
+	held   int64 // refusals without a line since the last one
+
+	down      bool
+	told      int64 // Unix ns of the last line about the store
+	degraded  int64 // decisions without a line since told
+	sinceDown int64 // decisions during this outage
+	failed    int64 // Unix ns of the last line about a failed give-back
+}
+
+func (l *lines) of(r *policy.Rule) *lineState {
+	if s, ok := l.limits.Load(r.Name); ok {
+		return s.(*lineState)
+	}
+	s, _ := l.limits.LoadOrStore(r.Name, &lineState{})
+	return s.(*lineState)
+}
+
+// refused writes a warning for a refusal.
+func (l *lines) refused(ctx context.Context, o *Outcome, v *Verdict) {
+	s := l.of(v.Rule)
+	s.mu.Lock()
+	if second := o.at() / int64(time.Second); second != s.second {
+		s.second, s.wrote = second, 0
+	}
+	if s.wrote >= refusalsPerSecond {
+		s.held++
+		s.mu.Unlock()
+		return
+	}
+	s.wrote++
+	held := s.held
+	s.held = 0
+	s.mu.Unlock()
+
+	attrs := append(attrsOf(o, v),
+		slog.String("reason", v.Reason.String()),
+		slog.Int64("cost", v.Cost),
+		slog.Int64("remaining", v.Remaining),
+		slog.Int64("retry_after_seconds", Seconds(v.RetryAfter)),
+		slog.String("denial_id", o.DenialID))
+	if held > 0 {
+		attrs = append(attrs, slog.Int64("refusals_not_logged", held))
+	}
+	l.log.LogAttrs(ctx, slog.LevelWarn, "request refused", attrs...)
+}
+
+// degraded writes an error when a store could not be asked: at once, and then
+// once a minute with the count in between.
+func (l *lines) degraded(ctx context.Context, o *Outcome, v *Verdict, cause error) {
+	s := l.of(v.Rule)
+	now := o.at()
+	s.mu.Lock()
+	if !s.down {
+		s.down, s.told, s.degraded, s.sinceDown = true, 0, 0, 0
+		l.outages.Add(1)
+	}
+	s.degraded++
+	s.sinceDown++
+	if s.told != 0 && now-s.told < int64(time.Minute) {
+		s.mu.Unlock()
+		return
+	}
+	s.told = now
+	count := s.degraded
+	s.degraded = 0
+	s.mu.Unlock()
+
+	msg, mode := "store could not be asked: request served without counting it", "allow"
+	if !v.Allowed {
+		msg, mode = "store could not be asked: request refused", "deny"
+	}
+	attrs := append(attrsOf(o, v), slog.String("on_store_error", mode), slog.Int64("decisions", count))
+	if cause != nil {
+		attrs = append(attrs, slog.String("cause", cause.Error()))
+	}
+	l.log.LogAttrs(ctx, slog.LevelError, msg, attrs...)
+}
+
+// healthy ends an outage, and says how many decisions it touched.
+func (l *lines) healthy(ctx context.Context, v *Verdict) {
+	if l.outages.Load() == 0 {
+		return
+	}
+	s := l.of(v.Rule)
+	s.mu.Lock()
+	down, count := s.down, s.sinceDown
+	s.down = false
+	s.mu.Unlock()
+	if down {
+		l.outages.Add(-1)
+		l.log.LogAttrs(ctx, slog.LevelInfo, "store answers again", slog.String("limit", v.Rule.Name),
+			slog.Int64("decisions_without_it", count))
+	}
+}
+
+// giveBackFailed writes an error at most once a second and limit.
+func (l *lines) giveBackFailed(r *policy.Rule, err error) {
+	s := l.of(r)
+	now := l.now()
+	s.mu.Lock()
+	due := s.failed == 0 || now-s.failed >= int64(time.Second)
+	if due {
+		s.failed = now
+	}
+	s.mu.Unlock()
+	if due {
+		l.log.Error("could not give back what a failed request took; it stays counted",
+			"limit", r.Name, "layer", string(r.Layer), "cause", err.Error())
+	}
+}
+
+// broken writes an error for a request that could not be judged at all, at most
+// once a second.
+func (l *lines) broken(ctx context.Context, err error) {
+	now := l.now()
+	last := l.brokenAt.Load()
+	if last != 0 && now-last < int64(time.Second) || !l.brokenAt.CompareAndSwap(last, now) {
+		return
+	}
+	l.log.LogAttrs(ctx, slog.LevelError, "a request could not be judged and was answered 503", slog.String("cause", err.Error()))
+}
+
+func attrsOf(o *Outcome, v *Verdict) []slog.Attr {
+	attrs := make([]slog.Attr, 0, 12)
+	attrs = append(attrs, slog.String("layer", string(v.Rule.Layer)), slog.String("limit", v.Rule.Name))
+	if v.Rule.Operation != "" {
+		attrs = append(attrs, slog.String("operation", v.Rule.Operation), slog.String("plan", v.Rule.Plan))
+	}
+	if key := o.keyForLogs(v.Key); key != "" {
+		attrs = append(attrs, slog.String("key", key))
+	}
+	return attrs
+}
+
+// observe writes the lines that an outcome deserves.
+func (e *Engine) observe(ctx context.Context, o *Outcome) {
+	for i := range o.Verdicts {
+		v := &o.Verdicts[i]
+		switch {
+		case v.Degraded:
+			e.lines.degraded(ctx, o, v, e.cause())
+		case v.Rule.Layer != policy.Edge && v.Reason != weir.ReasonNotAsked:
+			e.lines.healthy(ctx, v)
+		}
+	}
+	if v := o.Speaks(); v != nil && o.Limited() && v.Reason != weir.ReasonUnavailable {
+		e.lines.refused(ctx, o, v)
+	}
+}
+
+func (e *Engine) cause() error {
+	if f := e.failure.Load(); f != nil {
+		return f.err
+	}
+	return nil
+}

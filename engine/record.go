@@ -1,0 +1,138 @@
+package engine
+
+import (
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/hex"
+	"math/rand/v2"
+	"strconv"
+	"time"
+
+	"github.com/weirlabs/weir"
+	"github.com/weirlabs/weir/policy"
+)
+
+// The ways to log a caller: what `log_keys:` may hold.
+const (
+	logHash  = "hash"
+	logPlain = "plain"
+	logNone  = "none"
+)
+
+// Record is one line of the decision log: what one limit said of one request.
+type Record struct {
+	Time      time.Time
+	Layer     policy.Layer
+	Limit     string // the limit's name
+	Operation string // "" outside plans
+	Plan      string // "" outside plans
+	KeyHash   string // 12 bytes of HMAC-SHA256 in hex; the key itself or "" where the policy says so
+	Allowed   bool
+	Shadow    bool // the limit only watches
+	Reason    string
+	Cost      int64
+	Remaining int64
+	Unknown   bool // Remaining is not known: null in JSON
+	// RetryAfterSeconds is rounded up; 0 when allowed, and when no wait helps.
+	RetryAfterSeconds int64
+	Degraded          bool
+	DenialID          string  // as in the refused caller's body; "" when allowed
+	Weight            float64 // how many decisions the line stands for: 1, or more where allowed ones are sampled
+}
+
+// AppendJSON appends the record as one JSON object, without a line end.
+func (r *Record) AppendJSON(b []byte) []byte {
+	b = append(b, `{"time":"`...)
+	b = r.Time.UTC().AppendFormat(b, time.RFC3339Nano)
+	b = append(b, `","layer":`...)
+	b = strconv.AppendQuote(b, string(r.Layer))
+	b = append(b, `,"limit":`...)
+	b = strconv.AppendQuote(b, r.Limit)
+	b = append(b, `,"operation":`...)
+	b = strconv.AppendQuote(b, r.Operation)
+	b = append(b, `,"plan":`...)
+	b = strconv.AppendQuote(b, r.Plan)
+	b = append(b, `,"key_hash":`...)
+	b = strconv.AppendQuote(b, r.KeyHash) // hex, or a key's text: printable ASCII either way
+	b = append(b, `,"allowed":`...)
+	b = strconv.AppendBool(b, r.Allowed)
+	b = append(b, `,"shadow":`...)
+	b = strconv.AppendBool(b, r.Shadow)
+	b = append(b, `,"reason":`...)
+	b = strconv.AppendQuote(b, r.Reason)
+	b = append(b, `,"cost":`...)
+	b = strconv.AppendInt(b, r.Cost, 10)
+	b = append(b, `,"remaining":`...)
+	if r.Unknown {
+		b = append(b, "null"...)
+	} else {
+		b = strconv.AppendInt(b, r.Remaining, 10)
+	}
+	b = append(b, `,"retry_after_seconds":`...)
+	b = strconv.AppendInt(b, r.RetryAfterSeconds, 10)
+	b = append(b, `,"degraded":`...)
+	b = strconv.AppendBool(b, r.Degraded)
+	b = append(b, `,"denial_id":`...)
+	b = strconv.AppendQuote(b, r.DenialID)
+	b = append(b, `,"weight":`...)
+	b = strconv.AppendFloat(b, r.Weight, 'g', -1, 64)
+	return append(b, '}')
+}
+
+// MarshalJSON is [Record.AppendJSON].
+func (r Record) MarshalJSON() ([]byte, error) { return r.AppendJSON(nil), nil }
+
+// Seconds is a wait in whole seconds, rounded up, so that a client which waits
+// so long is not refused once more.
+func Seconds(d time.Duration) int64 { return int64((d + time.Second - 1) / time.Second) }
+
+// keyForLogs is the caller as the policy allows it into logs.
+func (o *Outcome) keyForLogs(k weir.Key) string {
+	switch o.st.policy.LogKeys() {
+	case logPlain:
+		return k.String()
+	case logNone:
+		return ""
+	}
+	mac := hmac.New(sha256.New, o.eng.o.LogKey)
+	mac.Write([]byte(k.String()))
+	return hex.EncodeToString(mac.Sum(nil)[:12])
+}
+
+// record tells the decision log: the verdict that refused the request, every
+// shadow limit that would have refused it, and a sample of what was taken.
+func (e *Engine) record(o *Outcome) {
+	if e.o.Decisions == nil {
+		return
+	}
+	share := e.o.AllowedShare
+	sampled := share > 0 && (share >= 1 || rand.Float64() < share)
+	for i := range o.Verdicts {
+		v := &o.Verdicts[i]
+		switch {
+		case v.Reason == weir.ReasonNotAsked:
+			continue
+		case v.Allowed:
+			// What belongs to a refused call was not taken, save at the edge.
+			if !sampled || !v.Shadow && o.Limited() && v.Rule.Layer != policy.Edge {
+				continue
+			}
+			e.o.Decisions(o.recordOf(v, 1/share))
+		case v.Shadow || i == o.speaks:
+			e.o.Decisions(o.recordOf(v, 1))
+		}
+	}
+}
+
+func (o *Outcome) recordOf(v *Verdict, weight float64) Record {
+	r := Record{
+		Time: o.Time(), Layer: v.Rule.Layer, Limit: v.Rule.Name, Operation: v.Rule.Operation, Plan: v.Rule.Plan,
+		KeyHash: o.keyForLogs(v.Key), Allowed: v.Allowed, Shadow: v.Shadow, Reason: v.Reason.String(),
+		Cost: v.Cost, Remaining: v.Remaining, Unknown: v.Unknown, RetryAfterSeconds: Seconds(v.RetryAfter),
+		Degraded: v.Degraded, Weight: weight,
+	}
+	if !v.Shadow {
+		r.DenialID = o.DenialID
+	}
+	return r
+}

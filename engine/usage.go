@@ -1,0 +1,188 @@
+package engine
+
+import (
+	"context"
+	"encoding/json"
+	"net/http"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/weirlabs/weir"
+	"github.com/weirlabs/weir/policy"
+)
+
+// Usage is what one caller has used of one limit.
+type Usage struct {
+	Layer     policy.Layer `json:"layer"`
+	Name      string       `json:"name"`
+	Operation string       `json:"operation"` // "" outside plans
+	Plan      string       `json:"plan"`      // "" outside plans
+	Limit     int64        `json:"limit"`     // capacity of a bucket, count of a window
+	Used      int64        `json:"used"`
+	Remaining int64        `json:"remaining"`
+	Period    string       `json:"period"`   // of the limit as written: "hour", "5m"
+	ResetAt   time.Time    `json:"reset_at"` // when the bucket is full or the window over; now when nothing is used
+	Override  *string      `json:"override"` // the limit that stands in for the policy's; null without one
+}
+
+// usageReport is the document of /.weir/usage.
+type usageReport struct {
+	SchemaVersion int     `json:"schema_version"`
+	Limits        []Usage `json:"limits"`
+}
+
+// usageAge is how old an answer may be: a caller who polls costs the store one
+// read a second and item.
+const usageAge = time.Second
+
+// maxUsage bounds the answers that are kept.
+const maxUsage = 4096
+
+// usageCache holds the last answer to each caller.
+type usageCache struct {
+	mu      sync.Mutex
+	answers map[string]*usageAnswer
+}
+
+type usageAnswer struct {
+	mu   sync.Mutex // held while the store is asked, so that others wait for the same answer
+	at   int64
+	body []byte
+}
+
+// Usage answers a caller's question what it has used, without taking anything:
+// the JSON of /.weir/usage. The edge rules apply to the question itself. When o
+// is not [Outcome.Served] it says what to answer instead: a refusal, 401 for a
+// caller without valid credentials where the policy has any, or 503.
+func (e *Engine) Usage(ctx context.Context, a *policy.Attributes, o *Outcome) []byte {
+	o.reset(e)
+	body := e.answerUsage(ctx, a, o)
+	if o.Limited() {
+		o.DenialID = denialID()
+		e.observe(ctx, o)
+	}
+	e.record(o)
+	if e.o.Decided != nil {
+		e.o.Decided(ctx, o)
+	}
+	return body
+}
+
+func (e *Engine) answerUsage(ctx context.Context, a *policy.Attributes, o *Outcome) []byte {
+	m, ok := e.admit(ctx, a, o)
+	if !ok || !e.identify(ctx, a, o) {
+		return nil
+	}
+	p := o.st.policy
+	if auth := p.Auth(); (auth.JWT != nil || auth.APIKeys != nil) && o.Identity.Claims == nil && o.Identity.KeyOwner == "" {
+		o.refuse(ctx, &policy.RequestError{Status: http.StatusUnauthorized, Code: "unauthorized",
+			Reason: "Usage is shown to its caller only: send a valid token or API key."})
+		return nil
+	}
+	ops, err := p.UsageOps(a, m.Client, o.Identity)
+	if err != nil {
+		o.refuse(ctx, err)
+		return nil
+	}
+	body, err := e.usageOf(ctx, ops, o)
+	if err != nil {
+		o.refuse(ctx, err)
+		return nil
+	}
+	o.judge(false)
+	return body
+}
+
+// usageOf peeks, or returns what it saw less than a second ago.
+func (e *Engine) usageOf(ctx context.Context, ops []policy.Op, o *Outcome) ([]byte, error) {
+	c := e.usage.of(ops, o.at())
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if age := o.at() - c.at; c.body != nil && age >= 0 && age < int64(usageAge) {
+		return c.body, nil
+	}
+	report := usageReport{SchemaVersion: 1, Limits: []Usage{}}
+	for _, lim := range []*weir.Limiter{o.st.edge, o.st.rest} {
+		var rules []*policy.Rule
+		var list []weir.Op
+		for i := range ops {
+			if (ops[i].Rule.Layer == policy.Edge) == (lim == o.st.edge) {
+				rules = append(rules, ops[i].Rule)
+				list = append(list, e.op(&ops[i], o))
+			}
+		}
+		if len(list) == 0 {
+			continue
+		}
+		seen, err := lim.Peek(ctx, list...)
+		if err != nil {
+			return nil, err
+		}
+		for i, d := range seen {
+			report.Limits = append(report.Limits, o.usage(rules[i], &d))
+		}
+	}
+	body, err := json.Marshal(report)
+	if err != nil {
+		return nil, err
+	}
+	c.at, c.body = o.at(), append(body, '\n')
+	return c.body, nil
+}
+
+func (o *Outcome) usage(r *policy.Rule, d *weir.Decision) Usage {
+	return Usage{
+		Layer: r.Layer, Name: r.Name, Operation: r.Operation, Plan: r.Plan,
+		Limit: d.Limit.Max(), Used: d.Used, Remaining: d.Remaining,
+		Period: d.Limit.Period().String(), ResetAt: o.Time().Add(d.ResetAfter).UTC(),
+	}
+}
+
+// of returns the place of a caller's answer. Callers are told apart by all the
+// items and limits that they have.
+func (c *usageCache) of(ops []policy.Op, now int64) *usageAnswer {
+	var b strings.Builder
+	for i := range ops {
+		b.WriteString(ops[i].Key.String())
+		b.WriteByte(' ')
+		b.WriteString(ops[i].Limit.Name())
+		b.WriteByte(' ')
+		b.WriteString(ops[i].Limit.String())
+		b.WriteByte('\n')
+	}
+	key := b.String()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if a := c.answers[key]; a != nil {
+		return a
+	}
+	if len(c.answers) >= maxUsage {
+		c.forget(now)
+	}
+	if c.answers == nil {
+		c.answers = map[string]*usageAnswer{}
+	}
+	a := new(usageAnswer)
+	c.answers[key] = a
+	return a
+}
+
+// forget makes room: answers that are too old go first, then any half of the
+// rest. Who loses a fresh one merely costs one more read.
+func (c *usageCache) forget(now int64) {
+	for pass := 0; pass < 2 && len(c.answers) > maxUsage/2; pass++ {
+		for key, a := range c.answers {
+			if len(c.answers) <= maxUsage/2 {
+				return
+			}
+			if !a.mu.TryLock() {
+				continue // being filled
+			}
+			if pass > 0 || now-a.at >= int64(usageAge) {
+				delete(c.answers, key)
+			}
+			a.mu.Unlock()
+		}
+	}
+}

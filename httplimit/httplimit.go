@@ -1,0 +1,179 @@
+// Package httplimit puts a policy in front of any net/http handler.
+//
+//	e, err := engine.New(engine.Options{Policy: p, Store: memstore.New(memstore.Options{})})
+//	...
+//	http.ListenAndServe(addr, httplimit.New(e).Handler(mux))
+//
+// A request that a limit refuses never reaches the handler: it is answered with
+// 429, Retry-After and a body for people and machines. A request that is served
+// carries the limit fields in its response, and its handler finds the decision
+// with [weir.FromContext]. Limits that count only success are settled when the
+// response header is written, before it goes out.
+//
+// The caller's address is that of the socket unless the policy trusts a proxy.
+// What stands in front of this middleware must not rewrite RemoteAddr from
+// fields that a client can send.
+package httplimit
+
+import (
+	"context"
+	"net/http"
+	"net/netip"
+	"strings"
+	"sync"
+
+	"github.com/weirlabs/weir"
+	"github.com/weirlabs/weir/engine"
+	"github.com/weirlabs/weir/engine/answer"
+	"github.com/weirlabs/weir/policy"
+)
+
+// Middleware enforces an engine's policy. It is safe for concurrent use.
+type Middleware struct {
+	engine *engine.Engine
+	writer answer.Writer
+}
+
+// New returns the middleware of an engine.
+func New(e *engine.Engine) *Middleware { return &Middleware{engine: e} }
+
+// Handler returns a handler that asks the policy first and then next.
+//
+// The ResponseWriter that next is given can do what the server's own can:
+// Flusher, Hijacker, Pusher and io.ReaderFrom are there when it has them, and
+// http.ResponseController finds the rest.
+func (m *Middleware) Handler(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		c := &call{Context: r.Context(), m: m, w: w}
+		attributes(&c.attributes, r)
+		m.engine.Decide(r.Context(), &c.attributes, &c.outcome)
+		switch {
+		case !c.outcome.Served():
+			write(w, m.writer.Refusal(&c.outcome, &c.attributes))
+		case len(c.outcome.Verdicts) == 0:
+			next.ServeHTTP(w, r.WithContext(c)) // nothing to show and nothing to settle
+		default:
+			next.ServeHTTP(c.writer(), r.WithContext(c))
+			c.finish() // not reached by a panic: an abort without an answer stays counted
+		}
+	})
+}
+
+// Usage returns a handler that answers a caller what it has used of each limit,
+// as JSON. Put it where the policy does not count it.
+func (m *Middleware) Usage() http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		var a policy.Attributes
+		var o engine.Outcome
+		attributes(&a, r)
+		body := m.engine.Usage(r.Context(), &a, &o)
+		if !o.Served() {
+			write(w, m.writer.Refusal(&o, &a))
+			return
+		}
+		m.writer.Fields(w.Header(), &o, nil)
+		w.Header()["Content-Type"] = []string{"application/json"}
+		w.Header()["Cache-Control"] = []string{"no-store"}
+		w.Write(body) // an error means that the client left
+	})
+}
+
+// DecisionField is the value of the Weir-Decision request field by which a
+// proxy tells the service what was decided: `allowed;limit="reservations";r=9`,
+// `exempt` or `degraded`. It is "" when ctx is not that of a request behind
+// this middleware.
+func (m *Middleware) DecisionField(ctx context.Context) string {
+	if o := Outcome(ctx); o != nil {
+		return m.writer.Decision(o)
+	}
+	return ""
+}
+
+// Outcome is what was decided on the request with this context, or nil without
+// a Middleware in front. It is to be read only; to return what the request took
+// use [engine.Outcome.GiveBack] before an answer is written.
+func Outcome(ctx context.Context) *engine.Outcome {
+	if c, ok := ctx.Value(callKey{}).(*call); ok {
+		return &c.outcome
+	}
+	return nil
+}
+
+// call is all that one request needs, in one allocation. It also is the
+// request's context, so that carrying the decision costs nothing until a
+// handler asks for it.
+type call struct {
+	context.Context
+	m          *Middleware
+	w          http.ResponseWriter
+	outcome    engine.Outcome
+	attributes policy.Attributes
+	values     [2]string // of header fields: those of the default style
+	committed  bool      // the response header is written, or as good as
+	grpc       bool      // the status is still to come, as a trailer
+
+	once     sync.Once
+	decision context.Context // knows the decision, and nothing else
+}
+
+type callKey struct{}
+
+// Value finds the call itself, the decision, and what the request's own context
+// holds, in this order.
+func (c *call) Value(key any) any {
+	if key == (callKey{}) {
+		return c
+	}
+	c.once.Do(func() {
+		c.decision = context.Background()
+		if d, ok := c.outcome.Decision(); ok {
+			c.decision = weir.NewContext(c.decision, d)
+		}
+	})
+	if v := c.decision.Value(key); v != nil {
+		return v
+	}
+	return c.Context.Value(key)
+}
+
+// attributes turns a request into what a policy sees of it.
+func attributes(a *policy.Attributes, r *http.Request) {
+	*a = policy.Attributes{
+		Method:   strings.ToUpper(r.Method), // a service that reads `post` as POST must not be reached uncounted
+		Host:     r.Host,
+		Path:     path(r),
+		RawQuery: r.URL.RawQuery,
+		Header:   r.Header,
+		Peer:     peer(r.RemoteAddr),
+	}
+}
+
+// path is the request's path as it came, escapes and all.
+func path(r *http.Request) string {
+	if strings.HasPrefix(r.RequestURI, "/") {
+		p, _, _ := strings.Cut(r.RequestURI, "?")
+		return p
+	}
+	// An absolute request target, or a request that no server has read.
+	return r.URL.EscapedPath()
+}
+
+func peer(remote string) netip.Addr {
+	if ap, err := netip.ParseAddrPort(remote); err == nil {
+		return ap.Addr()
+	}
+	a, _ := netip.ParseAddr(remote) // of a server that leaves out the port
+	return a
+}
+
+// write sends an answer of weir's own.
+func write(w http.ResponseWriter, r answer.Response) {
+	h := w.Header()
+	for name, values := range r.Header {
+		h[name] = values
+	}
+	w.WriteHeader(r.Status)
+	if len(r.Body) > 0 {
+		w.Write(r.Body) // an error means that the client left
+	}
+}

@@ -1,0 +1,145 @@
+package httplimit
+
+import (
+	"bufio"
+	"io"
+	"net"
+	"net/http"
+
+	"github.com/weirlabs/weir/engine/answer"
+)
+
+// The response writers below differ only in the optional interfaces that the
+// server's own writer has. Each is one pointer, so that none costs memory.
+
+type (
+	plain    struct{ c *call }
+	flusher  struct{ plain }
+	hijacker struct{ flusher }
+	http1    struct{ hijacker }
+	http2    struct{ flusher }
+)
+
+var (
+	_ io.StringWriter = plain{}
+	_ http.Flusher    = flusher{}
+	_ http.Hijacker   = hijacker{}
+	_ io.ReaderFrom   = http1{}
+	_ http.Pusher     = http2{}
+)
+
+// writer picks the one that can do what the server's can.
+func (c *call) writer() http.ResponseWriter {
+	p := plain{c}
+	if _, ok := c.w.(http.Flusher); !ok {
+		return p
+	}
+	if _, ok := c.w.(http.Hijacker); ok {
+		if _, ok := c.w.(io.ReaderFrom); ok {
+			return http1{hijacker{flusher{p}}}
+		}
+		return hijacker{flusher{p}}
+	}
+	if _, ok := c.w.(http.Pusher); ok {
+		return http2{flusher{p}}
+	}
+	return flusher{p}
+}
+
+// Unwrap serves http.ResponseController.
+func (w plain) Unwrap() http.ResponseWriter { return w.c.w }
+
+func (w plain) Header() http.Header { return w.c.w.Header() }
+
+func (w plain) WriteHeader(status int) {
+	// Informational answers come before the status; 101 is one of its own.
+	if status >= 200 || status == http.StatusSwitchingProtocols {
+		w.c.commit(status)
+	}
+	w.c.w.WriteHeader(status)
+}
+
+func (w plain) Write(b []byte) (int, error) {
+	w.c.commit(http.StatusOK)
+	return w.c.w.Write(b)
+}
+
+func (w plain) WriteString(s string) (int, error) {
+	w.c.commit(http.StatusOK)
+	return io.WriteString(w.c.w, s)
+}
+
+// FlushError serves http.ResponseController, which would otherwise flush the
+// server's writer without the limit fields.
+func (w plain) FlushError() error {
+	w.c.commit(http.StatusOK)
+	return http.NewResponseController(w.c.w).Flush()
+}
+
+func (w flusher) Flush() {
+	w.c.commit(http.StatusOK)
+	w.c.w.(http.Flusher).Flush()
+}
+
+// Hijack hands over the connection. Nobody can say any more whether the call
+// succeeded, so it stays counted.
+func (w hijacker) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+	conn, rw, err := w.c.w.(http.Hijacker).Hijack()
+	if err == nil {
+		w.c.committed = true
+	}
+	return conn, rw, err
+}
+
+func (w http1) ReadFrom(src io.Reader) (int64, error) {
+	w.c.commit(http.StatusOK)
+	return w.c.w.(io.ReaderFrom).ReadFrom(src)
+}
+
+func (w http2) Push(target string, o *http.PushOptions) error {
+	return w.c.w.(http.Pusher).Push(target, o)
+}
+
+// commit is where the response header is decided: limits that count success
+// are settled, and the limit fields are set. It comes before the header goes
+// out, so that a client which sees a failure finds what it was given back.
+func (c *call) commit(status int) {
+	if c.committed {
+		return
+	}
+	c.committed = true
+	h := c.w.Header()
+	if c.outcome.CountsSuccess() {
+		c.judge(h, status)
+	}
+	c.m.writer.Fields(h, &c.outcome, c.values[:0])
+}
+
+func (c *call) judge(h http.Header, status int) {
+	if status == http.StatusOK && answer.IsGRPC(h.Get("Content-Type")) {
+		code := h.Get("Grpc-Status")
+		if code == "" {
+			c.grpc = true // it comes as a trailer
+			return
+		}
+		status = answer.StatusOfGRPC(code)
+	}
+	// An error is logged by the engine: the answer is the service's either way.
+	_ = c.outcome.Settle(c.Context, status)
+}
+
+// finish ends a call whose handler returned.
+func (c *call) finish() {
+	c.commit(http.StatusOK) // a handler that writes nothing answers 200
+	if !c.grpc {
+		return
+	}
+	h := c.w.Header()
+	code := h.Get("Grpc-Status")
+	if code == "" {
+		code = h.Get(http.TrailerPrefix + "Grpc-Status")
+	}
+	if code != "" { // a stream that broke stays counted
+		_ = c.outcome.Settle(c.Context, answer.StatusOfGRPC(code))
+	}
+}
