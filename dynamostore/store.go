@@ -141,6 +141,9 @@ func (s *Store) Apply(ctx context.Context, item weir.Key, tries []weir.Write, st
 	if !item.Valid() {
 		return -1, now, s.errorf("apply", "the key is empty or longer than %d bytes", weir.MaxKey)
 	}
+	if err := ctx.Err(); err != nil {
+		return -1, now, s.explain("apply", err) // nothing was sent
+	}
 	pk := s.prefix + item.String()
 	if len(tries) == 0 || !clockHolds(&tries[0], now) {
 		old, err := s.read(ctx, "read", pk)
