@@ -2,6 +2,7 @@ package policy
 
 import (
 	"net/netip"
+	"text/template"
 
 	"github.com/weirlabs/weir"
 )
@@ -46,6 +47,27 @@ type Rule struct {
 	Success   StatusRange
 	Headers   []HeaderStyle
 	Denied    Denied
+	Anonymous bool   // the limit of callers known by their address only: anonymous:
+	By        string // who shares a counter, as the file says it: "account", "account+path.event"
+}
+
+// Denied is what a refusal says to people.
+type Denied struct {
+	Message    *template.Template // executed with a MessageData; nil: the standard sentence
+	UpgradeURL string             // "" for none
+}
+
+// MessageData is what a message template knows of a refusal.
+type MessageData struct {
+	Limit      string // the limit in its grammar: "0.5/s burst 10"
+	Count      int64  // 50 of 50 per hour
+	Unit       string // "hour" of 50 per hour, or "5 minutes"
+	Name       string
+	Operation  string
+	Plan       string
+	Wait       string // "6 seconds"; above an hour in hours and minutes
+	At         string // "15:00"
+	UpgradeURL string
 }
 
 // StatusRange is a range of HTTP statuses, both ends included.
@@ -76,11 +98,11 @@ type Op struct {
 // Match is what the policy makes of a request before anybody is identified.
 // It holds no reference to the request.
 type Match struct {
-	Exempt         string // the exemption's name; then nothing else is set
-	Client         netip.Addr
-	Edge           []Op // taken first, from this process's memory
-	NeedsIdentity  bool // a gateway limit, a limit or an operation applies
-	NeedsKey       bool // a gateway route: without an API key the answer is 401
+	Exempt        string // the exemption's name; then nothing else is set
+	Client        netip.Addr
+	Edge          []Op // taken first, from this process's memory
+	NeedsIdentity bool // a gateway limit, a limit or an operation applies
+	NeedsKey      bool // a gateway route: without an API key the answer is 401
 
 	app matched // what Ops needs; private to this package
 }
@@ -93,21 +115,3 @@ type RequestError struct {
 }
 
 func (e *RequestError) Error() string { return e.Code + ": " + e.Reason }
-
-// The package's entry points, implemented beside this file:
-//
-//	func Load(fsys fs.FS, name string, o Options) (*Policy, error)
-//	    Reads, checks and compiles; error is Problems, all mistakes at once. FS serves the
-//	    policy itself and the files it names (API keys, public key).
-//	func FromLimit(limit, by string) (*Policy, []byte, error)
-//	    The policy of `weir proxy --limit L --by C` and its equivalent YAML.
-//	func (p *Policy) Match(a *Attributes) (Match, error)
-//	    error is *RequestError. Pure, concurrent, no store call.
-//	func (p *Policy) Ops(m *Match, a *Attributes, id Identity) ([]Op, error)
-//	    Gateway and application ops in one list. error is *RequestError.
-//	func (p *Policy) Limits() []weir.Limit       // every limit that may share an item in the store
-//	func (p *Policy) Rules() []*Rule
-//	func (p *Policy) Auth() Auth                 // jwt and api key settings; keys of the file are loaded
-//	func (p *Policy) Name() string, Revision() uint64, Store() string, LogKeys() string, CORS() []string, Replicas are options of the engine
-//	func (p *Policy) UsageOps(a *Attributes, client netip.Addr, id Identity) ([]Op, error) // every limit that a caller of this identity has, for /.weir/usage
-//	func (p *Policy) Warnings() []Problem

@@ -1,0 +1,215 @@
+package policy
+
+import (
+	"bufio"
+	"bytes"
+	"crypto"
+	"crypto/ecdsa"
+	"crypto/ed25519"
+	"crypto/rsa"
+	"crypto/sha256"
+	"crypto/x509"
+	"encoding/hex"
+	"encoding/pem"
+	"errors"
+	"io"
+	"io/fs"
+	"net/netip"
+	"net/url"
+	"path"
+	"strings"
+)
+
+// Auth says how callers prove who they are. Nil fields are not configured.
+type Auth struct {
+	JWT     *JWT
+	APIKeys *APIKeys
+}
+
+// JWT says how tokens are verified. Exactly one of SecretEnv, PublicKey and
+// JWKS is set.
+type JWT struct {
+	SecretEnv string           // environment variable with the HS256 secret
+	PublicKey crypto.PublicKey // *rsa.PublicKey, *ecdsa.PublicKey or ed25519.PublicKey
+	JWKS      string           // URL of a key set: https, or http on loopback
+	Issuer    string           // "" accepts any
+	Audience  string           // "" accepts any
+}
+
+// APIKeys are the keys that a policy knows, by the hash of each.
+type APIKeys struct {
+	Header string // in canonical MIME form
+	keys   map[[sha256.Size]byte]APIKey
+}
+
+// APIKey is what is known of one key.
+type APIKey struct {
+	Owner string // the caller
+	Plan  string // "" for none
+}
+
+// Lookup finds a key as it was sent. The time it takes says nothing about the
+// keys in the file, because what is compared are hashes.
+func (k *APIKeys) Lookup(sent string) (APIKey, bool) {
+	found, ok := k.keys[sha256.Sum256([]byte(sent))]
+	return found, ok
+}
+
+// Len is the number of keys.
+func (k *APIKeys) Len() int { return len(k.keys) }
+
+// readFile reads a file that the policy names, relative to the policy itself.
+// The problem, if any, is reported where the name stands.
+func (l *loader) readFile(n *node) []byte {
+	name := n.text
+	if !path.IsAbs(name) {
+		name = path.Join(path.Dir(l.name), name)
+	}
+	f, err := l.fsys.Open(name)
+	if err == nil {
+		defer f.Close()
+		var text []byte
+		if text, err = io.ReadAll(io.LimitReader(f, maxKeyFile+1)); err == nil {
+			if len(text) > maxKeyFile {
+				l.wrong(n, "", "%s is larger than %d bytes", show(n.text), maxKeyFile)
+				return nil
+			}
+			return text
+		}
+	}
+	why := err
+	var pe *fs.PathError
+	if errors.As(err, &pe) {
+		why = pe.Err
+	}
+	l.wrong(n, "file names are relative to the policy file", "%s cannot be read: %v", show(n.text), why)
+	return nil
+}
+
+const maxKeyFile = 64 << 20
+
+// publicKey reads a PEM file with one public key or certificate.
+func (l *loader) publicKey(n *node) crypto.PublicKey {
+	text := l.readFile(n)
+	if text == nil {
+		return nil
+	}
+	block, _ := pem.Decode(text)
+	if block == nil {
+		l.wrong(n, "the file begins with -----BEGIN PUBLIC KEY-----", "%s holds no PEM block", show(n.text))
+		return nil
+	}
+	var key any
+	var err error
+	switch block.Type {
+	case "PUBLIC KEY":
+		key, err = x509.ParsePKIXPublicKey(block.Bytes)
+	case "RSA PUBLIC KEY":
+		key, err = x509.ParsePKCS1PublicKey(block.Bytes)
+	case "CERTIFICATE":
+		var c *x509.Certificate
+		if c, err = x509.ParseCertificate(block.Bytes); err == nil {
+			key = c.PublicKey
+		}
+	default:
+		hint := ""
+		if strings.Contains(block.Type, "PRIVATE") {
+			hint = "keep the private key away from here; openssl pkey -in KEY -pubout writes the public one"
+		}
+		l.wrong(n, hint, "%s holds a %s, not a public key", show(n.text), strings.ToLower(block.Type))
+		return nil
+	}
+	if err != nil {
+		l.wrong(n, "", "%s: %v", show(n.text), err)
+		return nil
+	}
+	switch k := key.(type) {
+	case *rsa.PublicKey:
+		if k.N.BitLen() < 2048 {
+			l.wrong(n, "use a key of 2,048 bits or more", "%s holds an RSA key of %d bits", show(n.text), k.N.BitLen())
+		}
+	case *ecdsa.PublicKey, ed25519.PublicKey:
+	default:
+		l.wrong(n, "use RSA, ECDSA or Ed25519", "%s holds a key of another kind", show(n.text))
+	}
+	return key
+}
+
+// keyFile reads lines of OWNER PLAN SHA256HEX. Mistakes are reported at their
+// line of that file, without the line's text: somebody may have put a key
+// there instead of its hash.
+func (l *loader) keyFileOf(n *node, plans []string) map[[sha256.Size]byte]APIKey {
+	text := l.readFile(n)
+	if text == nil {
+		return nil
+	}
+	keys := map[[sha256.Size]byte]APIKey{}
+	lines := map[[sha256.Size]byte]int{}
+	d := &document{file: n.text}
+	wrong := func(line, col int, hint, format string, args ...any) {
+		d.report(Error, line, col, 1, hint, format, args...)
+	}
+	sc := bufio.NewScanner(bytes.NewReader(text))
+	sc.Buffer(nil, 64<<10)
+	line := 0
+	for sc.Scan() {
+		line++
+		words := strings.Fields(sc.Text())
+		if len(words) == 0 || strings.HasPrefix(words[0], "#") {
+			continue
+		}
+		if len(words) > 3 && strings.HasPrefix(words[3], "#") {
+			words = words[:3]
+		}
+		if len(words) != 3 {
+			wrong(line, 1, "write OWNER PLAN SHA256HEX, with - for no plan", "the line has %d words instead of 3", len(words))
+			continue
+		}
+		col := func(i int) int { return strings.Index(sc.Text(), words[i]) + 1 }
+		owner, plan := words[0], words[1]
+		if len(owner) > maxID || strings.ContainsFunc(owner, func(r rune) bool { return r < ' ' || r == 0x7f }) {
+			wrong(line, 1, "", "the owner's name has control characters, or more than %d bytes", maxID)
+			continue
+		}
+		if plan == "-" {
+			plan = ""
+		} else if !contains(plans, plan) {
+			wrong(line, col(1), suggest(plan, plans, "write - for a key without a plan"), "plan %s is unknown", show(plan))
+		}
+		sum, err := hex.DecodeString(words[2])
+		if err != nil || len(sum) != sha256.Size {
+			wrong(line, col(2), "printf %s KEY | sha256sum prints it", "the third word is not a SHA-256 in 64 hexadecimal digits")
+			continue
+		}
+		hash := [sha256.Size]byte(sum)
+		if first := lines[hash]; first > 0 {
+			wrong(line, col(2), "give every owner a key of its own", "this key is listed already, in line %d", first)
+			continue
+		}
+		keys[hash], lines[hash] = APIKey{owner, plan}, line
+	}
+	if err := sc.Err(); err != nil {
+		wrong(line+1, 1, "", "the line cannot be read: %v", err)
+	}
+	l.problems = append(l.problems, d.problems...)
+	return keys
+}
+
+// jwksURL checks where a key set is fetched from.
+func (l *loader) jwksURL(n *node) string {
+	u, err := url.Parse(n.text)
+	switch {
+	case err != nil || u.Host == "" || u.User != nil || u.Fragment != "":
+		l.wrong(n, "write a full URL such as https://issuer.example/.well-known/jwks.json", "%s is not the URL of a key set", show(n.text))
+	case u.Scheme == "https":
+	case u.Scheme == "http" && isLoopback(u.Hostname()):
+	default:
+		l.wrong(n, "use https; http is for loopback addresses only", "keys fetched by %s could be anybody's", u.Scheme)
+	}
+	return n.text
+}
+
+func isLoopback(host string) bool {
+	a, err := netip.ParseAddr(host)
+	return host == "localhost" || err == nil && a.IsLoopback()
+}

@@ -1,0 +1,335 @@
+package policy
+
+import (
+	"math"
+	"slices"
+
+	"github.com/weirlabs/weir"
+)
+
+// compiler turns what was read into a Policy. It reports what only shows when
+// several parts of the file are seen together.
+type compiler struct {
+	*loader
+	*config
+	p         *Policy
+	names     map[string]*node // of limits: counters belong to them
+	exempted  []*pattern
+	described []described
+}
+
+// described is a rule with what findings need to know of it.
+type described struct {
+	conf     *ruleConf
+	layer    Layer
+	patterns []*pattern
+	rule     *rule
+}
+
+func (l *loader) compile(c *config) *Policy {
+	p := &Policy{
+		name: c.name, store: c.store, logKeys: c.logKeys, revision: uint32(c.revision),
+		edgeShared: c.edgeStore == "shared", origins: c.origins, proxies: c.proxies,
+		account: -1, gatewayKind: "partner",
+	}
+	k := &compiler{loader: l, config: c, p: p, names: map[string]*node{}}
+	k.compileCallers()
+	k.compileExemptions()
+	k.compileEdge()
+	k.compileGateway()
+	k.compilePlans()
+	k.compileLimits()
+	k.compileAuth()
+	k.findings()
+	return p
+}
+
+// compileCallers knows three callers when the file names none; the address is
+// always one of them.
+func (k *compiler) compileCallers() {
+	reserved := []string{"everyone", "path", "header", "query"}
+	seen := map[string]bool{}
+	for _, c := range k.config.callers {
+		if !k.checkName(c.name, "a caller") {
+			continue
+		}
+		name := c.name.text
+		if contains(reserved, name) {
+			k.wrong(c.name, "choose another name", "%s has a meaning of its own in by:", show(name))
+			continue
+		}
+		seen[name] = true
+		if c.source.shape == broken {
+			k.p.callers = append(k.p.callers, caller{name: name})
+			continue
+		}
+		made, ok := k.sourceOf(c.source, "a caller", "api_key.owner", "client_ip")
+		switch {
+		case ok && name == addressKind && made.from != fromAddress:
+			k.wrong(c.source, "write ip: client_ip, or choose another name", "the caller %s is the address: another source would mix its items with those of addresses", show(name))
+		case ok && name != addressKind && made.from == fromAddress:
+			k.wrong(c.name, "write ip: client_ip", "items of addresses are named ip#, so the caller is named ip, not %s", show(name))
+		}
+		made.name = name
+		k.p.callers = append(k.p.callers, made)
+	}
+	if k.config.callers == nil {
+		k.p.callers = []caller{{"account", fromClaim, "sub"}, {"partner", fromKeyOwner, ""}}
+	}
+	if !seen[addressKind] {
+		k.p.callers = append(k.p.callers, caller{name: addressKind})
+	}
+	for i := len(k.p.callers) - 1; i >= 0; i-- {
+		c := k.p.callers[i]
+		if c.name == "account" {
+			k.p.account = i
+		}
+		if c.from == fromKeyOwner {
+			k.p.gatewayKind = c.name
+		}
+	}
+}
+
+func (k *compiler) target(t target, patterns []*pattern) {
+	n := int32(len(k.p.targets))
+	k.p.targets = append(k.p.targets, t)
+	if len(patterns) == 0 {
+		k.p.always = append(k.p.always, n)
+	}
+	for _, pt := range patterns {
+		k.p.trie.add(pt, n)
+	}
+}
+
+func (k *compiler) globs(c *ruleConf) []*pattern {
+	var out []*pattern
+	for _, n := range c.path {
+		p, err := parseGlob(n.text)
+		if err != nil {
+			k.wrong(n, hintOf(err), "%s", err)
+			continue
+		}
+		out = append(out, p)
+	}
+	return out
+}
+
+func (k *compiler) patterns(c *ruleConf) []*pattern {
+	var out []*pattern
+	for _, n := range c.match {
+		p, err := parsePattern(n.text, c.letters == "exact")
+		if err != nil {
+			k.wrong(n, hintOf(err), "%s", err)
+			continue
+		}
+		out = append(out, p)
+	}
+	return out
+}
+
+// claim reports a second limit of one name.
+func (k *compiler) claim(n *node) bool {
+	if n == nil {
+		return false
+	}
+	if first := k.names[n.text]; first != nil {
+		k.wrong(n, "counters belong to the name: give every limit one of its own", "a limit named %s exists already, in line %d", show(n.text), first.line)
+		return false
+	}
+	k.names[n.text] = n
+	return true
+}
+
+func (k *compiler) compileExemptions() {
+	seen := map[string]*node{}
+	for _, c := range k.exempt {
+		if c.name == nil {
+			continue
+		}
+		if first := seen[c.name.text]; first != nil {
+			k.wrong(c.name, "choose another name", "an exemption named %s exists already, in line %d", show(c.name.text), first.line)
+		}
+		seen[c.name.text] = c.name
+		globs := k.globs(c)
+		if len(globs) == 0 {
+			continue // without a path it would exempt everything
+		}
+		k.exempted = append(k.exempted, globs...)
+		k.target(target{kind: exemption, name: c.name.text}, globs)
+	}
+}
+
+// compileEdge puts the rules in order of priority, those without one last.
+func (k *compiler) compileEdge() {
+	seen := map[int64]*node{}
+	for _, c := range k.edge {
+		if c.priority < 0 {
+			c.priority = math.MaxInt64
+			continue
+		}
+		if first := seen[c.priority]; first != nil {
+			k.wrong(c.priorityNode, "give every rule a priority of its own", "priority %d is taken already, in line %d", c.priority, first.line)
+		}
+		seen[c.priority] = c.priorityNode
+	}
+	edge := slices.Clone(k.edge)
+	slices.SortStableFunc(edge, func(a, b *ruleConf) int {
+		switch {
+		case a.priority < b.priority:
+			return -1
+		case a.priority > b.priority:
+			return 1
+		}
+		return 0
+	})
+	for _, c := range edge {
+		globs := k.globs(c)
+		r := k.rule(c, Edge, nil, weir.FailAllow)
+		if r == nil {
+			continue
+		}
+		if len(globs) < len(c.path) {
+			continue
+		}
+		r.except = c.except
+		if c.mode != "off" {
+			k.target(target{kind: edgeRule, rule: r}, globs)
+		}
+		k.described = append(k.described, described{c, Edge, globs, r})
+	}
+}
+
+// rule compiles what all rules have in common. It returns nil when the rule
+// cannot be named.
+func (k *compiler) rule(c *ruleConf, layer Layer, patterns []*pattern, onFail weir.FailureMode) *rule {
+	r := &rule{
+		cost: k.costOf(c.cost), when: k.condition(c.when),
+		shadow: c.mode == "shadow", onFail: onFail, exact: c.letters == "exact",
+	}
+	switch c.onFail {
+	case "allow":
+		r.onFail = weir.FailAllow
+	case "deny":
+		r.onFail = weir.FailDeny
+	}
+	r.by = k.sharingOf(c.by, layer, k.p.callers, patterns)
+	if c.successAt != nil && c.count != "on_success" {
+		k.doubt(c.successAt, "add count: on_success, or remove the line", "success: has no effect, because every call is counted")
+	}
+	if !k.claim(c.name) {
+		return nil
+	}
+	base := k.describe(c, layer)
+	base.By = r.by.text
+	r.full = k.build(base, c.limit, c.name.text, r)
+	if c.anon != nil {
+		base.Anonymous = true
+		r.anon = k.build(base, c.anon, c.name.text, r)
+	}
+	return r
+}
+
+// describe is what a rule says of itself before its limit is known.
+func (k *compiler) describe(c *ruleConf, layer Layer) Rule {
+	d := Rule{
+		Layer: layer, OnSuccess: c.count == "on_success", Success: c.success,
+		Headers: c.styles, Denied: c.denied,
+	}
+	if c.successAt == nil {
+		d.Success = StatusRange{100, 399}
+	}
+	if d.Headers == nil {
+		d.Headers = k.config.styles
+	}
+	if d.Headers == nil {
+		d.Headers = []HeaderStyle{StyleIETF}
+	}
+	return d
+}
+
+// build makes the rules of a list of limits, and files them.
+func (k *compiler) build(base Rule, limits []limitAt, name string, r *rule) []*Rule {
+	var out []*Rule
+	for i, lim := range k.nameAll(limits, name, k.p.revision) {
+		if r.cost.program == nil && r.cost.header == "" && r.cost.fixed > lim.Max() && i < len(limits) {
+			k.wrong(limits[i].at, "raise the burst or lower the cost", "the limit can never hold the cost of one call, %d", r.cost.fixed)
+		}
+		one := base
+		one.Limit, one.Name = lim, lim.Name()
+		out = append(out, &one)
+	}
+	k.p.rules = append(k.p.rules, out...)
+	if base.Layer != Edge || k.p.edgeShared {
+		for _, one := range out {
+			if !slices.Contains(k.p.limits, one.Limit) {
+				k.p.limits = append(k.p.limits, one.Limit)
+			}
+		}
+	}
+	return out
+}
+
+// compileGateway makes a rule of each plan.
+func (k *compiler) compileGateway() {
+	g := &k.config.gateway
+	if g.at == nil {
+		return
+	}
+	patterns := k.patterns(g)
+	k.p.gateway = map[string]*rule{}
+	k.p.gatewayMatch = g.matchAt != nil
+	for _, plan := range k.gatewayPlans {
+		c := *g
+		c.name, c.limit = plan.name, plan.limits
+		r := k.rule(&c, Gateway, nil, weir.FailAllow)
+		if r == nil {
+			continue
+		}
+		for _, one := range r.full {
+			one.Plan, one.By = plan.name.text, k.p.gatewayKind
+		}
+		if g.mode == "off" {
+			r.full = nil
+		}
+		k.p.gateway[plan.name.text] = r
+		k.described = append(k.described, described{&c, Gateway, patterns, r})
+	}
+	if g.matchAt != nil && len(patterns) > 0 {
+		k.target(target{kind: gatewayRoute}, patterns)
+	}
+}
+
+func (k *compiler) compileLimits() {
+	for _, c := range k.config.limits {
+		patterns := k.patterns(c)
+		r := k.rule(c, Application, patterns, weir.FailAllow)
+		if r == nil || len(patterns) < len(c.match) {
+			continue
+		}
+		if off := c.mode == "off" || r.cost.fixed == 0 && r.cost.header == "" && r.cost.program == nil; !off {
+			k.target(target{kind: limit, rule: r}, patterns)
+		}
+		k.described = append(k.described, described{c, Application, patterns, r})
+	}
+}
+
+// compileAuth comes last: an API key's plan must be one that exists.
+func (k *compiler) compileAuth() {
+	a := &k.config.auth
+	k.p.auth.JWT = a.jwt
+	if a.apiKeyAt == nil || a.keyFile == nil || a.header == "" {
+		return
+	}
+	var plans []string
+	for _, p := range k.gatewayPlans {
+		plans = append(plans, p.name.text)
+	}
+	if k.p.plansFrom.from == fromKeyPlan {
+		plans = append(plans, k.p.plans...)
+	}
+	keys := &APIKeys{Header: a.header}
+	if k.is(a.keyFile, scalar, "file") {
+		keys.keys = k.keyFileOf(a.keyFile, plans)
+	}
+	k.p.auth.APIKeys = keys
+}

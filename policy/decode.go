@@ -1,0 +1,318 @@
+package policy
+
+import (
+	"io/fs"
+	"net/netip"
+	"regexp"
+	"strconv"
+	"strings"
+
+	"github.com/gaissmai/bart"
+
+	"github.com/weirlabs/weir"
+)
+
+// maxID is the longest name of a caller in bytes. Longer path, header and
+// query values are hashed; a longer subject of a token is refused.
+const maxID = 256
+
+// loader reads one policy. Every method that reads a node reports what is
+// wrong with it and returns a usable value, so that one pass finds everything.
+type loader struct {
+	document
+	fsys fs.FS
+	name string // the policy's file within fsys
+}
+
+// row is one field of an object: its name, whether it must be there, and what
+// reads it. The rows of all objects together are the schema of the file.
+type row struct {
+	name string
+	need bool
+	read func(*node)
+}
+
+// object reads the fields of n by a table.
+func (l *loader) object(n *node, what string, rows ...row) {
+	if !l.is(n, object, what) {
+		return
+	}
+	for _, f := range n.fields {
+		r := find(rows, f.key.text)
+		if r == nil {
+			names := make([]string, len(rows))
+			for i := range rows {
+				names[i] = rows[i].name
+			}
+			l.wrong(f.key, suggest(f.key.text, names, advice[f.key.text]), "unknown field %s in %s", show(f.key.text), what)
+			continue
+		}
+		if f.value.shape != broken {
+			r.read(f.value)
+		}
+	}
+	for _, r := range rows {
+		if r.need && n.get(r.name) == nil {
+			l.wrong(n, "", "%s needs a field %s", what, show(r.name))
+		}
+	}
+}
+
+// advice says what to write for names that other products use.
+var advice = map[string]string{
+	"burst":    "the burst is part of the limit: 10/s burst 20",
+	"rate":     "a rate is written in one piece: limit: 10/s burst 20",
+	"window":   "the window is part of the limit: quota 100/day, or sliding 2000/5m",
+	"period":   "the period is part of the limit: quota 100/day",
+	"requests": "a rate is written in one piece: limit: 10/s burst 20",
+	"key":      "who shares a counter is said by `by:`",
+	"methods":  "the method is part of the pattern: match: POST /orders",
+	"method":   "the method is part of the pattern: match: POST /orders",
+	"dry_run":  "write mode: shadow",
+	"enabled":  "write mode: enforce, shadow or off",
+}
+
+func find(rows []row, name string) *row {
+	for i := range rows {
+		if rows[i].name == name {
+			return &rows[i]
+		}
+	}
+	return nil
+}
+
+// suggest is the fix for an unknown word: the nearest known one, or advice, or
+// all that are known.
+func suggest(word string, known []string, advice string) string {
+	if advice != "" {
+		return advice
+	}
+	if best := nearest(word, known); best != "" {
+		return "did you mean " + show(best) + "?"
+	}
+	if len(known) == 0 {
+		return ""
+	}
+	return "known here: " + strings.Join(known, ", ")
+}
+
+func contains(list []string, s string) bool {
+	for _, x := range list {
+		if x == s {
+			return true
+		}
+	}
+	return false
+}
+
+var shapeNames = map[shape]string{scalar: "a text", integer: "a number", list: "a list", object: "fields"}
+
+// is reports a node of another shape than the wanted one.
+func (l *loader) is(n *node, want shape, what string) bool {
+	if n.shape == want || want == scalar && n.shape == integer {
+		return true
+	}
+	if n.shape != broken {
+		hint := ""
+		if n.flow && n.shape == object && want == scalar {
+			hint = "a text that begins with { needs quotes"
+		}
+		l.wrong(n, hint, "%s is %s, and %s stands here", what, shapeNames[want], shapeNames[n.shape])
+	}
+	return false
+}
+
+// text reads a scalar that is not empty.
+func (l *loader) text(what string, to *string) func(*node) {
+	return func(n *node) {
+		if !l.is(n, scalar, what) {
+			return
+		}
+		if strings.TrimSpace(n.text) == "" {
+			l.wrong(n, "", "%s is empty", what)
+			return
+		}
+		*to = n.text
+	}
+}
+
+// keep leaves a node for later, when more of the file is known.
+func keep(to **node) func(*node) { return func(n *node) { *to = n } }
+
+var nameForm = regexp.MustCompile(`^[a-z][a-z0-9-]{0,31}$`)
+
+// checkName reports a name that cannot be part of keys and counters.
+func (l *loader) checkName(n *node, what string) bool {
+	if !l.is(n, scalar, what) {
+		return false
+	}
+	if !nameForm.MatchString(n.text) {
+		l.wrong(n, "use a lower-case letter, then up to 31 letters, digits or -", "%s is not a name for %s", show(n.text), what)
+		return false
+	}
+	return true
+}
+
+// word reads one of a few words.
+func (l *loader) word(what string, to *string, known ...string) func(*node) {
+	return func(n *node) {
+		if !l.is(n, scalar, what) {
+			return
+		}
+		if !contains(known, n.text) {
+			l.wrong(n, suggest(n.text, known, ""), "%s is not a value of %s", show(n.text), what)
+			return
+		}
+		*to = n.text
+	}
+}
+
+// number reads an integer within bounds.
+func (l *loader) number(what string, to *int64, least, most int64) func(*node) {
+	return func(n *node) {
+		v, err := strconv.ParseInt(n.text, 10, 64)
+		if n.shape != integer || err != nil || v < least || v > most {
+			if l.is(n, scalar, what) {
+				l.wrong(n, "", "%s is not a whole number from %d to %d", show(n.text), least, most)
+			}
+			return
+		}
+		*to = v
+	}
+}
+
+// each reads a list, or one value in place of a list.
+func (l *loader) each(what string, read func(*node)) func(*node) {
+	return func(n *node) {
+		if n.shape != list {
+			read(n)
+			return
+		}
+		if len(n.items) == 0 {
+			l.wrong(n, "remove the line if none is meant", "%s is an empty list", what)
+		}
+		for _, i := range n.items {
+			if i.shape != broken {
+				read(i)
+			}
+		}
+	}
+}
+
+// listed reads a list that may not be a single value.
+func (l *loader) listed(what string, read func(*node)) func(*node) {
+	return func(n *node) {
+		if l.is(n, list, what) {
+			l.each(what, read)(n)
+		}
+	}
+}
+
+var styleNames = []string{"ietf", "draft6", "x", "github", "openai", "none"}
+
+func (l *loader) styles(to *[]HeaderStyle) func(*node) {
+	return l.each("header_styles", func(n *node) {
+		var s string
+		l.word("header_styles", &s, styleNames...)(n)
+		for _, have := range *to {
+			if string(have) == s {
+				l.wrong(n, "keep one of the two", "%s is given twice", show(s))
+				return
+			}
+		}
+		if s != "" {
+			*to = append(*to, HeaderStyle(s))
+		}
+	})
+}
+
+// prefixes reads networks, or single addresses.
+func (l *loader) prefixes(what string, to **bart.Lite, also func(*node, netip.Prefix)) func(*node) {
+	return l.each(what, func(n *node) {
+		if !l.is(n, scalar, what) {
+			return
+		}
+		p, err := netip.ParsePrefix(n.text)
+		if err != nil {
+			a, aerr := netip.ParseAddr(n.text)
+			if aerr != nil || a.Zone() != "" {
+				l.wrong(n, "write 10.0.0.0/8, 2001:db8::/32 or one address", "%s is not a network", show(n.text))
+				return
+			}
+			p = netip.PrefixFrom(a, a.BitLen())
+		}
+		if a := p.Addr(); a.Is4In6() {
+			if p.Bits() < 96 {
+				l.wrong(n, "write the IPv4 network itself", "%s mixes IPv4 and IPv6", show(n.text))
+				return
+			}
+			p = netip.PrefixFrom(a.Unmap(), p.Bits()-96)
+		}
+		if p != p.Masked() {
+			l.doubt(n, "write "+p.Masked().String()+", or one address without /", "%s names one address, and means the whole network", show(n.text))
+		}
+		if *to == nil {
+			*to = new(bart.Lite)
+		}
+		(*to).Insert(p.Masked())
+		if also != nil {
+			also(n, p.Masked())
+		}
+	})
+}
+
+// limit is one limit of the file, and where it stands.
+type limitAt struct {
+	weir.Limit
+	at *node
+}
+
+// limits reads a limit, or a list of limits.
+func (l *loader) limits(to *[]limitAt) func(*node) {
+	return l.each("a limit", func(n *node) {
+		if !l.is(n, scalar, "a limit") {
+			return
+		}
+		parsed, err := weir.ParseLimit(n.text)
+		if err != nil {
+			hint := ""
+			if n.text == "unlimited" {
+				hint = "only a plan may say so; elsewhere remove the limit, or use mode: off"
+			} else if n.shape == integer {
+				hint = "write the time too: " + n.text + "/s"
+			}
+			l.wrong(n, hint, "%s", strings.TrimPrefix(err.Error(), "weir: "))
+			return
+		}
+		*to = append(*to, limitAt{parsed, n})
+	})
+}
+
+// name gives the limits of one list their names: the first has the list's,
+// further ones get .UNIT or .quota-UNIT.
+func (l *loader) nameAll(limits []limitAt, name string, revision uint32) []weir.Limit {
+	var out []weir.Limit
+	seen := map[string]bool{}
+	for i, lim := range limits {
+		full := name
+		if i > 0 {
+			unit := lim.Period().String()
+			if lim.IsQuota() {
+				unit = "quota-" + unit
+			}
+			full += "." + unit
+		}
+		if seen[full] {
+			l.wrong(lim.at, "write a limit of its own, with a name of its own", "two limits of %s would both be counted as %s", show(name), show(full))
+			continue
+		}
+		seen[full] = true
+		named, err := lim.Named(full)
+		if err != nil {
+			l.wrong(lim.at, "", "%s", strings.TrimPrefix(err.Error(), "weir: "))
+			continue
+		}
+		out = append(out, named.Revised(revision, weir.KeepUsed))
+	}
+	return out
+}

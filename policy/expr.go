@@ -1,0 +1,166 @@
+package policy
+
+import (
+	"math"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"strconv"
+	"strings"
+	"sync"
+
+	"github.com/expr-lang/expr"
+	"github.com/expr-lang/expr/file"
+	"github.com/expr-lang/expr/vm"
+)
+
+// facts is what `when:` and `cost:` expressions know of a request. Its fields
+// are the names that expressions use.
+type facts struct {
+	Method string                   `expr:"method"`
+	Host   string                   `expr:"host"`
+	Path   string                   `expr:"path"` // in lower case, dot segments resolved
+	IP     string                   `expr:"ip"`
+	Plan   string                   `expr:"plan"`   // of the application; "" without plans
+	Claims map[string]any           `expr:"claims"` // of a verified token
+	Header func(name string) string `expr:"header"`
+	Query  func(name string) string `expr:"query"`
+
+	attributes *Attributes
+	query      url.Values
+}
+
+// The functions are made once for each value of facts, so that a request makes
+// none.
+var factsPool = sync.Pool{New: func() any {
+	f := new(facts)
+	f.Header = func(name string) string {
+		return strings.Join(f.attributes.Header[http.CanonicalHeaderKey(name)], ", ")
+	}
+	f.Query = func(name string) string {
+		if f.query == nil {
+			f.query, _ = url.ParseQuery(f.attributes.RawQuery)
+		}
+		return f.query.Get(name)
+	}
+	return f
+}}
+
+func newFacts(a *Attributes, path string, client netip.Addr, plan string, id Identity) *facts {
+	f := factsPool.Get().(*facts)
+	f.Method, f.Host, f.Path = a.Method, normalHost(a.Host), strings.ReplaceAll(path, inner, "/")
+	if f.Path == "" {
+		f.Path = "/"
+	}
+	f.IP, f.Plan, f.Claims = "", plan, id.Claims
+	if client.IsValid() {
+		f.IP = client.String()
+	}
+	f.attributes, f.query = a, nil
+	return f
+}
+
+func (f *facts) free() {
+	f.Claims, f.attributes, f.query = nil, nil, nil
+	factsPool.Put(f)
+}
+
+// cost is what one call counts: a constant, a header's number or an
+// expression's.
+type cost struct {
+	fixed   int64
+	header  string
+	program *vm.Program
+}
+
+// of returns the cost of a call: 0 skips the limit. What a client controls,
+// and what goes wrong, counts at least 1.
+func (c *cost) of(f *facts) int64 {
+	switch {
+	case c.program != nil:
+		v, err := expr.Run(c.program, f)
+		n, ok := v.(float64)
+		switch {
+		case err != nil || !ok || math.IsNaN(n) || n < 0:
+			return 1
+		case n > maxCost:
+			return maxCost
+		}
+		return int64(math.Ceil(n))
+	case c.header != "":
+		sent := f.attributes.Header[c.header]
+		if len(sent) != 1 {
+			return 1
+		}
+		n, err := strconv.ParseInt(strings.TrimSpace(sent[0]), 10, 64)
+		if err != nil {
+			return 1
+		}
+		return min(max(n, 1), maxCost)
+	}
+	return c.fixed
+}
+
+// maxCost is more than any limit can hold.
+const maxCost = 1 << 53
+
+// cost reads a number, header.NAME or an expression.
+func (l *loader) costOf(n *node) cost {
+	c := cost{fixed: 1}
+	if n == nil || !l.is(n, scalar, "cost") {
+		return c
+	}
+	if v, err := strconv.ParseInt(n.text, 10, 64); err == nil {
+		if v < 0 || v > maxCost {
+			l.wrong(n, "0 skips the limit; give back with count: on_success", "a cost of %s is not possible", n.text)
+			return c
+		}
+		c.fixed = v
+		return c
+	}
+	if _, err := strconv.ParseFloat(n.text, 64); err == nil {
+		l.wrong(n, "count in smaller units, and raise the limit", "a cost is a whole number, not %s", n.text)
+		return c
+	}
+	if name, ok := strings.CutPrefix(n.text, "header."); ok {
+		c.header = l.headerName(n, name)
+		return c
+	}
+	c.program = l.program(n, "cost", expr.AsFloat64())
+	return c
+}
+
+// condition reads a when: expression.
+func (l *loader) condition(n *node) *vm.Program {
+	if n == nil || !l.is(n, scalar, "when") {
+		return nil
+	}
+	return l.program(n, "when", expr.AsBool())
+}
+
+// program compiles and checks an expression.
+func (l *loader) program(n *node, what string, as expr.Option) *vm.Program {
+	p, err := expr.Compile(n.text, expr.Env(&facts{}), as)
+	if err == nil {
+		return p
+	}
+	hint := "known here: method, host, path, ip, plan, claims, header(name), query(name)"
+	message := strings.TrimSpace(strings.SplitN(err.Error(), "\n", 2)[0])
+	at := *n
+	if fe, ok := err.(*file.Error); ok {
+		message = fe.Message
+		if n.width >= len(n.text) && fe.Line <= 1 { // on one line: point into it
+			if at.col += fe.Column; !n.plain {
+				at.col++
+			}
+			at.width = 1
+		}
+	}
+	if rest, ok := strings.CutPrefix(message, "unknown name "); ok {
+		if best := nearest(rest, []string{"method", "host", "path", "ip", "plan", "claims", "header", "query"}); best != "" {
+			hint = "did you mean " + show(best) + "?"
+		}
+	}
+	l.wrong(&at, hint, "%s: %s", what, message)
+	return nil
+}

@@ -1,0 +1,5 @@
+package policy
+
+// findings are warnings: what is allowed, and most probably not meant.
+func (k *compiler) findings() {
+}

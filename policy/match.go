@@ -1,0 +1,174 @@
+package policy
+
+import (
+	"net/http"
+	"slices"
+
+	"github.com/weirlabs/weir"
+)
+
+// matched is what Ops needs of a Match.
+type matched struct {
+	gateway bool     // the gateway's limits apply to a caller with a plan there
+	path    string   // the first reading, for expressions
+	hits    []appHit // operations and limits
+}
+
+// appHit is an operation or a limit that a request matched.
+type appHit struct {
+	*rule
+	pattern *pattern
+	path    string // the reading that matched, with its case where that counts
+}
+
+// Match says what the policy makes of a request before anybody is identified.
+// The error is a *[RequestError]. It asks no store.
+func (p *Policy) Match(a *Attributes) (Match, error) {
+	var m Match
+	if a.Method == http.MethodConnect || a.Method == http.MethodTrace {
+		return m, &RequestError{http.StatusMethodNotAllowed, "method_not_allowed", a.Method + " is not served"}
+	}
+	paths, err := readPath(a.Path)
+	if err != nil {
+		return m, err
+	}
+	m.Client = clientAddress(a.Peer, a.Header["X-Forwarded-For"], p.proxies)
+	q := request{method: a.Method, host: normalHost(a.Host), preflight: isPreflight(a)}
+	var room [16]hit
+	hits := room[:0]
+	for i := range paths.all() {
+		q.path, q.reading = &paths.r[i], int32(i)
+		hits = p.trie.find(&q, hits)
+	}
+	for _, n := range p.always {
+		if !q.preflight || p.targets[n].kind == edgeRule {
+			hits = append(hits, hit{target: n})
+		}
+	}
+	slices.SortFunc(hits, func(a, b hit) int {
+		if a.target != b.target {
+			return int(a.target - b.target)
+		}
+		return int(a.reading - b.reading)
+	})
+	if m.Exempt = p.exempted(hits, paths.n); m.Exempt != "" {
+		return m, nil
+	}
+	m.app.path = paths.r[0].text
+	var best [2]int // operation per reading: index of its hit + 1
+	route := false
+	last := int32(-1)
+	for i := range hits {
+		h := &hits[i]
+		t := &p.targets[h.target]
+		if t.kind == operation {
+			// Its other patterns, and its other reading, count too.
+			if at := &best[h.reading]; *at == 0 || moreSpecific(h.pattern, hits[*at-1].pattern) {
+				*at = i + 1
+			}
+			continue
+		}
+		if h.target == last {
+			continue
+		}
+		last = h.target
+		switch t.kind {
+		case edgeRule:
+			if t.except == nil || !m.Client.IsValid() || !t.except.Contains(m.Client) {
+				m.Edge = p.edgeOps(m.Edge, t.rule, &m, a)
+			}
+		case gatewayRoute:
+			route = true
+		case limit:
+			m.app.hits = append(m.app.hits, newAppHit(t.rule, h, &paths))
+		}
+	}
+	for i, n := range p.operations(hits, best) {
+		if n > 0 && (i == 0 || n != best[0]) {
+			h := &hits[n-1]
+			m.app.hits = append(m.app.hits, newAppHit(p.targets[h.target].rule, h, &paths))
+		}
+	}
+	m.NeedsKey = route
+	m.app.gateway = p.gateway != nil && (route || !p.gatewayMatch && !q.preflight)
+	m.NeedsIdentity = route || len(m.app.hits) > 0 || m.app.gateway && p.sentKey(a)
+	return m, nil
+}
+
+func newAppHit(r *rule, h *hit, paths *readings) appHit {
+	path := paths.r[h.reading].text
+	if r.exact {
+		path = paths.r[h.reading].exact
+	}
+	return appHit{r, h.pattern, path}
+}
+
+// exempted returns the name of the exemption when every reading has one. The
+// hits are in order, exemptions first.
+func (p *Policy) exempted(hits []hit, readings int) string {
+	name, found := "", [2]bool{}
+	for _, h := range hits {
+		t := &p.targets[h.target]
+		if t.kind != exemption {
+			break
+		}
+		if found[h.reading] = true; name == "" {
+			name = t.name
+		}
+	}
+	if !found[0] || readings == 2 && !found[1] {
+		return ""
+	}
+	return name
+}
+
+// operations drops the operation of one reading when the other's is the same
+// or a more specific one. When neither is, both apply: a server may read the
+// path either way.
+func (p *Policy) operations(hits []hit, best [2]int) [2]int {
+	if best[0] == 0 || best[1] == 0 {
+		return best
+	}
+	a, b := &hits[best[0]-1], &hits[best[1]-1]
+	switch {
+	case a.target == b.target:
+		best[1] = 0
+	case a.pattern.host == b.pattern.host && a.pattern.within(b.pattern):
+		best[1] = 0
+	case a.pattern.host == b.pattern.host && b.pattern.within(a.pattern):
+		best[0] = 0
+	}
+	return best
+}
+
+// moreSpecific compares two patterns that the same path matches.
+func moreSpecific(p, q *pattern) bool {
+	if (p.host == "") != (q.host == "") {
+		return p.host != ""
+	}
+	return p.generals > q.generals
+}
+
+// isPreflight reports whether a browser asks whether it may call.
+func isPreflight(a *Attributes) bool {
+	return a.Method == http.MethodOptions && len(a.Header["Origin"]) > 0 && len(a.Header["Access-Control-Request-Method"]) > 0
+}
+
+// sentKey reports whether the request carries an API key.
+func (p *Policy) sentKey(a *Attributes) bool {
+	return p.auth.APIKeys != nil && len(a.Header[p.auth.APIKeys.Header]) > 0
+}
+
+// edgeOps appends the ops of an edge rule.
+func (p *Policy) edgeOps(ops []Op, r *rule, m *Match, a *Attributes) []Op {
+	res := resolver{p: p, client: m.Client, a: a}
+	// Without callers from a token nothing can go wrong here.
+	c, err := res.counter(&r.by, nil)
+	if err != nil {
+		return ops
+	}
+	for _, one := range r.full {
+		ops = append(ops, Op{weir.Op{Limit: one.Limit, Key: c.key, Cost: 1, Shadow: r.shadow, OnFail: r.onFail}, one})
+	}
+	return ops
+}

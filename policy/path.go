@@ -1,0 +1,273 @@
+package policy
+
+import (
+	"net/http"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+)
+
+// inner stands for a slash within a segment. A path cannot hold the byte
+// otherwise: control bytes are refused.
+const inner = "\x00"
+
+// reading is one way in which a server may understand a path: segments, each
+// after a slash, in lower case and as written. The root has none.
+type reading struct {
+	text  string
+	exact string
+	slash bool // the path ends in a slash
+}
+
+// readings are the ways to read one path: one or two.
+type readings struct {
+	n int
+	r [2]reading
+}
+
+func (rs *readings) all() []reading { return rs.r[:rs.n] }
+
+// maxRounds is how often an escape may hide another one.
+const maxRounds = 3
+
+// readPath reads a path as received. Servers differ in what they make of
+// escapes, backslashes and parameters, so a path that has any of them is read
+// as a strict server would and as a lenient one would.
+func readPath(raw string) (rs readings, err error) {
+	if raw == "" {
+		raw = "/"
+	}
+	if raw[0] != '/' {
+		if raw != "*" {
+			return rs, badRequest("the path does not begin with a slash")
+		}
+		raw = "/*"
+	}
+	rs.n = 1
+	if plain(raw) {
+		text := strings.TrimSuffix(raw, "/")
+		rs.r[0] = reading{text, text, len(text) < len(raw)}
+		return rs, nil
+	}
+	first := make([]string, 0, 16)
+	for part := range strings.SplitSeq(raw[1:], "/") {
+		text, bad := unescape(part)
+		if bad != "" {
+			return rs, badRequest("the path has a bad escape")
+		}
+		first = append(first, text)
+	}
+	if rs.r[0], err = settle(first); err != nil {
+		return rs, err
+	}
+	if strings.IndexByte(raw, '%') < 0 && strings.IndexByte(raw, '\\') < 0 && strings.IndexByte(raw, ';') < 0 {
+		return rs, nil
+	}
+	text := raw
+	for range maxRounds {
+		next := unescapeAny(text)
+		if next == text {
+			break
+		}
+		text = next
+	}
+	if control(text) {
+		return rs, badRequest("the path has a control character")
+	}
+	second := strings.Split(strings.ReplaceAll(text, `\`, "/")[1:], "/")
+	for i, part := range second {
+		second[i], _, _ = strings.Cut(part, ";")
+	}
+	if rs.r[1], err = settle(second); err != nil {
+		return rs, err
+	}
+	if rs.r[1] != rs.r[0] {
+		rs.n = 2
+	}
+	return rs, nil
+}
+
+// plain reports whether every server reads a path in the same way, as written.
+func plain(raw string) bool {
+	last := byte(0)
+	for i := 0; i < len(raw); i++ {
+		c := raw[i]
+		switch {
+		case c == '/' && last == '/', c == '.' && last == '/':
+			return false
+		case c == '%', c == '\\', c == ';', 'A' <= c && c <= 'Z', c < ' ', c >= 0x7f:
+			return false
+		}
+		last = c
+	}
+	return true
+}
+
+// settle resolves dot segments, drops empty segments except a last one, and
+// folds case.
+func settle(parts []string) (reading, error) {
+	kept := parts[:0]
+	slash := false
+	size := 0
+	for _, part := range parts {
+		slash = false
+		switch part {
+		case "", ".":
+			slash = true
+		case "..":
+			slash = true
+			if len(kept) > 0 {
+				kept = kept[:len(kept)-1]
+			}
+		default:
+			if control(part) {
+				return reading{}, badRequest("the path has a control character")
+			}
+			kept = append(kept, part)
+			size += 1 + len(part)
+		}
+	}
+	var b strings.Builder
+	b.Grow(size)
+	for _, part := range kept {
+		b.WriteByte('/')
+		if strings.IndexByte(part, '/') >= 0 {
+			part = strings.ReplaceAll(part, "/", inner)
+		}
+		b.WriteString(part)
+	}
+	text := b.String()
+	return reading{lower(text), text, slash || len(kept) == 0}, nil
+}
+
+// unescape decodes every escape once. The first bad one is returned as bad.
+func unescape(s string) (text, bad string) {
+	at := strings.IndexByte(s, '%')
+	if at < 0 {
+		return s, ""
+	}
+	var b strings.Builder
+	b.Grow(len(s))
+	for {
+		b.WriteString(s[:at])
+		s = s[at:]
+		if len(s) < 3 || !isHex(s[1]) || !isHex(s[2]) {
+			return b.String(), s[:min(3, len(s))]
+		}
+		b.WriteByte(unhex(s[1])<<4 | unhex(s[2]))
+		s = s[3:]
+		if at = strings.IndexByte(s, '%'); at < 0 {
+			b.WriteString(s)
+			return b.String(), ""
+		}
+	}
+}
+
+// unescapeAny decodes what is an escape and leaves what is not: after the
+// first round a lone % is a character like any other.
+func unescapeAny(s string) string {
+	if strings.IndexByte(s, '%') < 0 {
+		return s
+	}
+	var b strings.Builder
+	b.Grow(len(s))
+	for i := 0; i < len(s); i++ {
+		if s[i] == '%' && i+2 < len(s) && isHex(s[i+1]) && isHex(s[i+2]) {
+			b.WriteByte(unhex(s[i+1])<<4 | unhex(s[i+2]))
+			i += 2
+			continue
+		}
+		b.WriteByte(s[i])
+	}
+	return b.String()
+}
+
+func isHex(c byte) bool {
+	return '0' <= c && c <= '9' || 'a' <= c && c <= 'f' || 'A' <= c && c <= 'F'
+}
+
+func unhex(c byte) byte {
+	switch {
+	case c <= '9':
+		return c - '0'
+	case c <= 'F':
+		return c - 'A' + 10
+	}
+	return c - 'a' + 10
+}
+
+func control(s string) bool {
+	for i := 0; i < len(s); i++ {
+		if s[i] < ' ' || s[i] == 0x7f {
+			return true
+		}
+	}
+	return false
+}
+
+// lower folds case, and leaves bytes alone that are no character: two paths
+// that differ in such bytes stay different.
+func lower(s string) string {
+	ascii, upper := true, false
+	for i := 0; i < len(s); i++ {
+		ascii = ascii && s[i] < utf8.RuneSelf
+		upper = upper || 'A' <= s[i] && s[i] <= 'Z'
+	}
+	if ascii {
+		if !upper {
+			return s
+		}
+		return strings.ToLower(s)
+	}
+	var b strings.Builder
+	b.Grow(len(s))
+	for len(s) > 0 {
+		r, n := utf8.DecodeRuneInString(s)
+		if r == utf8.RuneError && n == 1 {
+			b.WriteByte(s[0])
+		} else {
+			b.WriteRune(unicode.ToLower(r))
+		}
+		s = s[n:]
+	}
+	return b.String()
+}
+
+// segmentAt returns the segment with an index of a reading's text, and all
+// that follows it.
+func segmentAt(text string, index int) (one, rest string) {
+	for {
+		if text == "" {
+			return "", ""
+		}
+		text = text[1:]
+		end := strings.IndexByte(text, '/')
+		if end < 0 {
+			end = len(text)
+		}
+		if index == 0 {
+			return text[:end], text
+		}
+		text = text[end:]
+		index--
+	}
+}
+
+// value is what a wildcard of the pattern stands for in a path that matches.
+func (p *pattern) value(text, name string) string {
+	value := ""
+	if name == p.rest {
+		_, value = segmentAt(text, len(p.segs))
+	} else {
+		for i, s := range p.segs {
+			if s.name == name {
+				value, _ = segmentAt(text, i)
+			}
+		}
+	}
+	return strings.ReplaceAll(value, inner, "/")
+}
+
+func badRequest(reason string) error {
+	return &RequestError{Status: http.StatusBadRequest, Code: "bad_request", Reason: reason}
+}

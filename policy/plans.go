@@ -1,0 +1,170 @@
+package policy
+
+import (
+	"strings"
+
+	"github.com/weirlabs/weir"
+)
+
+// compilePlans gives every operation its limits under every plan. A plan that
+// does not list an operation has the limit of the next lower plan that does.
+func (k *compiler) compilePlans() {
+	defined := map[string]*ruleConf{}
+	var known []string
+	for _, o := range k.operations {
+		defined[o.name.text] = o
+		known = append(known, o.name.text)
+	}
+	plans := map[string]map[string]*planLimits{}
+	for i := range k.plans {
+		p := &k.plans[i]
+		listed := map[string]*planLimits{}
+		for j := range p.operations {
+			op := &p.operations[j]
+			if defined[op.name.text] == nil {
+				k.wrong(op.name, suggest(op.name.text, known, ""), "plan %s limits %s, which is not under operations:", p.name.text, show(op.name.text))
+			}
+			listed[op.name.text] = op
+		}
+		plans[p.name.text] = listed
+	}
+	k.orderPlans(plans)
+	k.p.plansFrom = caller{from: fromClaim, claim: "plans"}
+	if k.from != nil {
+		if c, ok := k.sourceOf(k.from, "plans", "api_key.plan"); ok {
+			k.p.plansFrom = c
+		}
+	}
+	for _, c := range k.operations {
+		k.operation(c, plans)
+	}
+	k.rankOperations()
+}
+
+// orderPlans checks the order of the plans against the plans.
+func (k *compiler) orderPlans(plans map[string]map[string]*planLimits) {
+	var names []string
+	for _, p := range k.plans {
+		names = append(names, p.name.text)
+	}
+	for _, n := range k.config.order {
+		if contains(k.p.plans, n.text) {
+			k.wrong(n, "keep one of the two", "plan %s stands twice in the order", show(n.text))
+			continue
+		}
+		if len(names) > 0 && plans[n.text] == nil {
+			if best := nearest(n.text, names); best != "" && !k.ordered(best) {
+				k.wrong(n, "did you mean "+show(best)+"?", "plan %s of the order is not there", show(n.text))
+			}
+		}
+		k.p.plans = append(k.p.plans, n.text)
+	}
+	if k.config.order == nil && len(k.plans) == 1 {
+		k.p.plans = names
+		return
+	}
+	if k.config.order == nil && len(k.plans) > 1 {
+		k.wrong(k.plansAt, "add order: ["+strings.Join(names, ", ")+"], the lowest first", "plans have no order")
+		k.p.plans = names
+		return
+	}
+	for _, p := range k.plans {
+		if !contains(k.p.plans, p.name.text) {
+			k.wrong(p.name, "add it to order:", "plan %s is not in the order", show(p.name.text))
+		}
+	}
+}
+
+func (k *compiler) ordered(name string) bool {
+	for _, n := range k.config.order {
+		if n.text == name {
+			return true
+		}
+	}
+	return false
+}
+
+func (k *compiler) operation(c *ruleConf, plans map[string]map[string]*planLimits) {
+	patterns := k.patterns(c)
+	c.by = nil
+	r := k.rule(c, Application, nil, weir.FailDeny)
+	if r == nil {
+		return
+	}
+	name := c.name.text
+	base := k.describe(c, Application)
+	base.Operation, base.By = name, "account"
+	var last *planLimits
+	for _, plan := range k.p.plans {
+		if own := plans[plan][name]; own != nil {
+			last = own
+		}
+		base.Plan = plan
+		switch {
+		case last == nil && !k.listedSomewhere(name, plans):
+			k.wrong(c.name, "list it in a plan, for example "+name+": quota 100/day, or "+name+": unlimited", "no plan lists the operation %s", show(name))
+			return
+		case last == nil:
+			k.wrong(c.name, "add it to that plan, for example "+name+": quota 100/day, or "+name+": unlimited", "plan %s does not list the operation %s, and no lower plan does", show(plan), show(name))
+			return
+		case last.unlimited:
+			r.byPlan = append(r.byPlan, nil)
+		default:
+			r.byPlan = append(r.byPlan, k.build(base, last.limits, name, r))
+		}
+	}
+	if len(k.p.plans) == 0 {
+		k.wrong(c.name, "add plans: with a limit for "+name, "no plan lists the operation %s", show(name))
+		return
+	}
+	if len(patterns) < len(c.match) {
+		return
+	}
+	if off := c.mode == "off" || r.cost.fixed == 0 && r.cost.header == "" && r.cost.program == nil; !off {
+		k.target(target{kind: operation, name: name, rule: r}, patterns)
+	}
+	k.described = append(k.described, described{c, Application, patterns, r})
+}
+
+func (k *compiler) listedSomewhere(name string, plans map[string]map[string]*planLimits) bool {
+	for _, p := range plans {
+		if p[name] != nil {
+			return true
+		}
+	}
+	return false
+}
+
+// rankOperations finds for every pattern how many others are more general, so
+// that the most specific of those that match is the one with the most. Two of
+// which neither is more specific are a mistake.
+func (k *compiler) rankOperations() {
+	type entry struct {
+		*pattern
+		op *ruleConf
+		at *node
+	}
+	var all []entry
+	for _, d := range k.described {
+		if d.layer != Application || d.rule.byPlan == nil {
+			continue
+		}
+		for i, p := range d.patterns {
+			all = append(all, entry{p, d.conf, d.conf.match[i]})
+		}
+	}
+	for i, a := range all {
+		for j, b := range all {
+			if i == j || a.host != b.host {
+				continue
+			}
+			if a.within(b.pattern) && !b.within(a.pattern) {
+				a.generals++
+			}
+			if j < i && a.op != b.op && a.conflicts(b.pattern) {
+				k.wrong(a.at, "make one of the two more specific", "%s of %s and %s of %s (line %d) match the same requests, and neither is the more specific one",
+					show(a.text), a.op.name.text, show(b.text), b.op.name.text, b.at.line)
+			}
+		}
+	}
+}

@@ -1,0 +1,166 @@
+package policy
+
+import (
+	"errors"
+	"io"
+	"io/fs"
+	"slices"
+
+	"github.com/expr-lang/expr/vm"
+	"github.com/gaissmai/bart"
+
+	"github.com/weirlabs/weir"
+)
+
+// Options are what the file does not say of itself.
+type Options struct {
+	// File is how messages name the policy file; the name given to Load when
+	// empty.
+	File string
+}
+
+// Policy is a checked and compiled policy. It never changes, and is safe for
+// concurrent use.
+type Policy struct {
+	name, store, logKeys string
+	revision             uint32
+	edgeShared           bool
+	origins              []string
+	auth                 Auth
+	warnings             []Problem
+	rules                []*Rule
+	limits               []weir.Limit
+
+	proxies *bart.Lite
+	callers []caller
+	account int // index of the caller `account`; -1 without one
+
+	trie    trie
+	targets []target
+	always  []int32 // targets that every path matches
+
+	gateway      map[string]*rule // by plan
+	gatewayKind  string           // kind of an API key's owner in keys
+	gatewayMatch bool             // gateway.match: names the routes
+	plans        []string         // lowest first
+	plansFrom    caller
+}
+
+// target is what a pattern belongs to.
+type target struct {
+	kind targetKind
+	name string // of an exemption
+	*rule
+}
+
+type targetKind uint8
+
+const (
+	exemption targetKind = iota
+	edgeRule
+	gatewayRoute
+	operation
+	limit
+)
+
+// rule is one compiled entry of the policy that limits.
+type rule struct {
+	by     sharing
+	full   []*Rule
+	anon   []*Rule   // of callers known by address; nil: full
+	byPlan [][]*Rule // of an operation: by the caller's plan
+	cost   cost
+	when   *vm.Program
+	shadow bool
+	onFail weir.FailureMode
+	except *bart.Lite
+	exact  bool
+}
+
+// Load reads, checks and compiles the policy in a file of fsys, which also
+// serves the files that the policy names. The error is [Problems], with every
+// mistake that was found.
+func Load(fsys fs.FS, name string, o Options) (*Policy, error) {
+	if o.File == "" {
+		o.File = name
+	}
+	l := &loader{document: document{file: o.File}, fsys: fsys, name: name}
+	text, err := readAll(fsys, name)
+	if err != nil {
+		l.report(Error, 0, 0, 0, "`weir init` writes a policy", "the policy cannot be read: %v", err)
+		return nil, l.problems
+	}
+	return l.load(text)
+}
+
+func readAll(fsys fs.FS, name string) ([]byte, error) {
+	f, err := fsys.Open(name)
+	if err != nil {
+		var pe *fs.PathError
+		if errors.As(err, &pe) {
+			err = pe.Err
+		}
+		return nil, err
+	}
+	defer f.Close()
+	return io.ReadAll(io.LimitReader(f, maxFile+1))
+}
+
+func (l *loader) load(text []byte) (*Policy, error) {
+	root := l.parse(text)
+	if root == nil {
+		return nil, l.sorted()
+	}
+	p := l.compile(l.read(root))
+	problems := l.sorted()
+	if l.failed() {
+		return nil, problems
+	}
+	p.warnings = problems
+	return p, nil
+}
+
+// sorted is what was found, in the order of the file.
+func (l *loader) sorted() Problems {
+	slices.SortStableFunc(l.problems, func(a, b Problem) int {
+		switch {
+		case a.File != b.File:
+			return 0
+		case a.Line != b.Line:
+			return a.Line - b.Line
+		}
+		return a.Col - b.Col
+	})
+	return l.problems
+}
+
+// Name is the policy's name, or "".
+func (p *Policy) Name() string { return p.name }
+
+// Revision is raised by its author when limits change.
+func (p *Policy) Revision() uint64 { return uint64(p.revision) }
+
+// Store is the URL of the default store, or "".
+func (p *Policy) Store() string { return p.store }
+
+// EdgeShared reports whether edge rules are counted in the store, instead of in
+// this process: edge_store: shared.
+func (p *Policy) EdgeShared() bool { return p.edgeShared }
+
+// LogKeys says how key material appears in logs: hash, plain or none.
+func (p *Policy) LogKeys() string { return p.logKeys }
+
+// CORS lists the origins whose pages may read a refusal, in lower case.
+func (p *Policy) CORS() []string { return slices.Clone(p.origins) }
+
+// Auth says how callers prove who they are.
+func (p *Policy) Auth() Auth { return p.auth }
+
+// Limits are all limits that may share an item in the store.
+func (p *Policy) Limits() []weir.Limit { return slices.Clone(p.limits) }
+
+// Rules are all limits of the policy, from the outside in.
+func (p *Policy) Rules() []*Rule { return slices.Clone(p.rules) }
+
+// Warnings are findings that do not keep the policy from loading.
+func (p *Policy) Warnings() []Problem { return slices.Clone(p.warnings) }

@@ -1,0 +1,138 @@
+package policy
+
+import "strings"
+
+// trie finds every pattern that a path matches: those of `match:` and of
+// `path:` in one walk. It visits each of its nodes at most once for a path.
+type trie struct{ root branch }
+
+type branch struct {
+	literals map[string]*branch
+	wildcard *branch
+	ends     []leaf // patterns that end here
+	multis   []leaf // patterns that match here and everything below
+}
+
+// leaf is one pattern and the number of what it belongs to.
+type leaf struct {
+	*pattern
+	target int32
+}
+
+// hit is a leaf with the reading of the path that it matched.
+type hit struct {
+	target  int32
+	reading int32
+	pattern *pattern
+}
+
+func (t *trie) add(p *pattern, target int32) {
+	b := &t.root
+	for _, s := range p.segs {
+		if s.literal == "" {
+			if b.wildcard == nil {
+				b.wildcard = new(branch)
+			}
+			b = b.wildcard
+			continue
+		}
+		next := b.literals[s.literal]
+		if next == nil {
+			if b.literals == nil {
+				b.literals = map[string]*branch{}
+			}
+			next = new(branch)
+			b.literals[s.literal] = next
+		}
+		b = next
+	}
+	if p.multi {
+		b.multis = append(b.multis, leaf{p, target})
+	} else {
+		b.ends = append(b.ends, leaf{p, target})
+	}
+}
+
+// request is what patterns look at.
+type request struct {
+	method    string
+	host      string
+	preflight bool
+	reading   int32
+	path      *reading
+}
+
+// find appends every match of one reading to hits.
+func (t *trie) find(q *request, hits []hit) []hit {
+	return t.root.find(q, q.path.text, hits)
+}
+
+func (b *branch) find(q *request, rest string, hits []hit) []hit {
+	for i := range b.multis {
+		if b.multis[i].holds(q, rest == "") {
+			hits = append(hits, hit{b.multis[i].target, q.reading, b.multis[i].pattern})
+		}
+	}
+	if rest == "" {
+		for i := range b.ends {
+			if b.ends[i].holds(q, true) {
+				hits = append(hits, hit{b.ends[i].target, q.reading, b.ends[i].pattern})
+			}
+		}
+		return hits
+	}
+	rest = rest[1:]
+	seg := rest
+	if end := strings.IndexByte(rest, '/'); end >= 0 {
+		seg, rest = rest[:end], rest[end:]
+	} else {
+		rest = ""
+	}
+	if next := b.literals[seg]; next != nil {
+		hits = next.find(q, rest, hits)
+	}
+	if b.wildcard != nil {
+		hits = b.wildcard.find(q, rest, hits)
+	}
+	return hits
+}
+
+// holds checks what is not in the trie; end tells that the whole path is used.
+func (p *pattern) holds(q *request, end bool) bool {
+	switch {
+	case p.method == "":
+		// A preflight asks on behalf of a call: it counts at the edge, where
+		// paths have no method, and where a pattern names OPTIONS.
+		if q.preflight && !p.edge {
+			return false
+		}
+	case p.method != q.method && !(p.method == "GET" && q.method == "HEAD"):
+		return false
+	}
+	if p.host != "" && p.host != q.host {
+		return false
+	}
+	if end && (p.final == with && !q.path.slash || p.final == without && q.path.slash) {
+		return false
+	}
+	if p.exact {
+		rest := q.path.exact
+		for _, s := range p.segs {
+			var seg string
+			seg, rest = cutSegment(rest)
+			if s.literal != "" && s.written != seg {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// cutSegment splits a reading's text after its first segment.
+func cutSegment(text string) (seg, rest string) {
+	text = text[1:]
+	if end := strings.IndexByte(text, '/'); end >= 0 {
+		return text[:end], text[end:]
+	}
+	return text, ""
+}

@@ -1,0 +1,323 @@
+package policy
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/goccy/go-yaml"
+	"github.com/goccy/go-yaml/ast"
+	"github.com/goccy/go-yaml/parser"
+	"github.com/goccy/go-yaml/token"
+)
+
+// What a policy file may be at most. Both are checked before the parser sees
+// the file: 40,000 brackets keep it busy for seconds.
+const (
+	maxFile    = 1 << 20
+	maxNesting = 64
+)
+
+// shape is what a node of the document is.
+type shape uint8
+
+const (
+	broken  shape = iota // reported already: whoever reads it says nothing more
+	scalar               // text is its value
+	integer              // a scalar that was written as a number without a fraction
+	list                 // items
+	object               // fields
+)
+
+// node is one value of the document: the part of YAML that a policy uses.
+type node struct {
+	shape     shape
+	line, col int
+	width     int    // characters to underline
+	text      string // of a scalar, unquoted
+	plain     bool   // the scalar stands without quotes
+	flow      bool   // the list or object is written in brackets
+	items     []*node
+	fields    []field
+}
+
+type field struct{ key, value *node }
+
+// get returns the value of a field, or nil.
+func (n *node) get(name string) *node {
+	if n != nil {
+		for _, f := range n.fields {
+			if f.key.text == name {
+				return f.value
+			}
+		}
+	}
+	return nil
+}
+
+// document is a file that is being read, with the mistakes found so far.
+type document struct {
+	file     string
+	source   []string
+	problems Problems
+}
+
+func (d *document) report(s Severity, line, col, width int, hint, format string, args ...any) {
+	d.problems = append(d.problems, Problem{
+		Severity: s, File: d.file, Line: line, Col: col,
+		Message: fmt.Sprintf(format, args...), Hint: hint,
+		Excerpt: excerpt(d.source, line, col, width),
+	})
+}
+
+// wrong reports a mistake at a node; hint may be "".
+func (d *document) wrong(n *node, hint, format string, args ...any) {
+	d.report(Error, n.line, n.col, n.width, hint, format, args...)
+}
+
+// doubt reports a finding at a node.
+func (d *document) doubt(n *node, hint, format string, args ...any) {
+	d.report(Warning, n.line, n.col, n.width, hint, format, args...)
+}
+
+// failed reports whether anything found so far keeps the policy from loading.
+func (d *document) failed() bool {
+	for _, p := range d.problems {
+		if p.Severity == Error {
+			return true
+		}
+	}
+	return false
+}
+
+// parse reads the whole text. It returns nil when nothing of it can be used;
+// then a problem says why.
+func (d *document) parse(text []byte) *node {
+	if !d.readable(text) {
+		return nil
+	}
+	file, err := parseYAML(text)
+	if err != nil {
+		d.syntax(err)
+		return nil
+	}
+	var root *node
+	for _, doc := range file.Docs {
+		if doc.Body == nil {
+			continue
+		}
+		if _, ok := doc.Body.(*ast.DirectiveNode); ok {
+			d.wrong(d.at(doc.Body), "remove the line", "YAML directives are not used in a policy")
+			continue
+		}
+		if root != nil {
+			d.wrong(d.at(doc.Body), "remove the `---` line, or keep the second document in a file of its own", "a second document begins here; a policy is one document")
+			break
+		}
+		root = d.convert(doc.Body, 0)
+	}
+	if root == nil && len(d.problems) == 0 {
+		d.report(Error, 0, 0, 0, "write a policy, or let `weir init` write one", "the file is empty")
+	}
+	return root
+}
+
+// parseYAML keeps a fault of the parser from ending the process.
+func parseYAML(text []byte) (f *ast.File, err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			err = fmt.Errorf("the YAML parser gave up: %v", r)
+		}
+	}()
+	return parser.ParseBytes(text, 0, parser.AllowDuplicateMapKey())
+}
+
+// readable checks what must hold before the parser may see the text.
+func (d *document) readable(text []byte) bool {
+	if len(text) > maxFile {
+		d.report(Error, 0, 0, 0, "a policy of this size is usually a wrong file; split what is generated", "the file has %d bytes; at most %d are read", len(text), maxFile)
+		return false
+	}
+	d.source = strings.Split(string(text), "\n")
+	if bytes.HasPrefix(text, []byte("\xef\xbb\xbf")) {
+		d.source[0] = d.source[0][3:]
+		d.report(Error, 1, 1, 1, "save the file as UTF-8 without a byte order mark", "the file begins with a byte order mark")
+		return false
+	}
+	for i, line := range d.source {
+		at := 0
+		for at < len(line) {
+			r, n := utf8.DecodeRuneInString(line[at:])
+			if r == utf8.RuneError && n == 1 {
+				d.report(Error, i+1, utf8.RuneCountInString(line[:at])+1, 1, "save the file as UTF-8", "byte 0x%02X is not UTF-8", line[at])
+				return false
+			}
+			if r < ' ' && r != '\t' && !(r == '\r' && at == len(line)-1) {
+				d.report(Error, i+1, utf8.RuneCountInString(line[:at])+1, 1, "remove it", "control character 0x%02X", r)
+				return false
+			}
+			at += n
+		}
+	}
+	if line, col, ok := nesting(d.source); !ok {
+		d.report(Error, line, col, 1, "close what is open; a policy needs 8 levels at most", "nested deeper than %d levels", maxNesting)
+		return false
+	}
+	return true
+}
+
+// nesting looks for the first place that is nested too deep, counting
+// brackets outside quotes and comments, indentation, and dashes in one line.
+func nesting(source []string) (line, col int, ok bool) {
+	brackets := 0
+	var quote byte
+	var indents []int
+	for i, s := range source {
+		at := len(s) - len(strings.TrimLeft(s, " "))
+		dashes := 0
+		if quote == 0 && brackets == 0 {
+			if rest := strings.TrimSpace(s); rest == "" || rest[0] == '#' {
+				continue
+			}
+			for len(indents) > 0 && indents[len(indents)-1] >= at {
+				indents = indents[:len(indents)-1]
+			}
+			indents = append(indents, at)
+			for at < len(s) && strings.IndexByte("-?: \t", s[at]) >= 0 {
+				if s[at] == '-' || s[at] == '?' {
+					dashes++
+				}
+				at++
+			}
+		}
+		for ; at < len(s); at++ {
+			switch c := s[at]; {
+			case quote == '"' && c == '\\':
+				at++
+			case quote != 0:
+				if c == quote {
+					quote = 0
+				}
+			case (c == '"' || c == '\'') && startsValue(s[:at]):
+				quote = c
+			case c == '#' && (at == 0 || s[at-1] == ' ' || s[at-1] == '\t'):
+				at = len(s)
+			case c == '[' || c == '{':
+				brackets++
+			case (c == ']' || c == '}') && brackets > 0:
+				brackets--
+			}
+			if brackets+len(indents)+dashes > maxNesting {
+				return i + 1, utf8.RuneCountInString(s[:min(at, len(s))]) + 1, false
+			}
+		}
+		if len(indents)+dashes > maxNesting {
+			return i + 1, 1, false
+		}
+	}
+	return 0, 0, true
+}
+
+// startsValue reports whether a quote that follows this text opens a quoted
+// value: elsewhere, as in "don't", it is a character like any other.
+func startsValue(before string) bool {
+	before = strings.TrimRight(before, " \t")
+	return before == "" || strings.IndexByte("[{,:-?", before[len(before)-1]) >= 0
+}
+
+// syntax reports what the parser stopped at.
+func (d *document) syntax(err error) {
+	var se *yaml.SyntaxError
+	if !errors.As(err, &se) || se.Token == nil || se.Token.Position == nil {
+		d.report(Error, 0, 0, 0, "", "this is not YAML: %v", err)
+		return
+	}
+	line, col := d.locate(se.Token)
+	text := ""
+	if line >= 1 && line <= len(d.source) {
+		text = d.source[line-1]
+	}
+	hint := ""
+	unclosed := strings.Contains(se.Message, "not found") || strings.Contains(se.Message, "could not find end")
+	switch {
+	case strings.Contains(text, "{{"):
+		hint = `a text with {{ needs quotes: message: "... {{.Wait}} ..."`
+	case strings.Contains(se.Message, "tab character"):
+		hint = "indent with spaces"
+	case unclosed:
+		hint = "close it; is the file complete?"
+	case hasInner(text):
+		hint = `inside { } a text with braces or a comma needs quotes: {match: "POST /events/{event}"}`
+	case strings.Contains(se.Message, "reserved character"):
+		hint = "put the text in quotes"
+	case strings.Contains(se.Message, "mapping value is not allowed"):
+		hint = "a text with `: ` needs quotes; or the indentation of this line is wrong"
+	case strings.Contains(se.Message, "'}'"), strings.Contains(se.Message, "']'"):
+		hint = "close the bracket, or put the text in quotes; is the file complete?"
+	}
+	d.report(Error, line, col, 1, hint, "this is not YAML: %s", se.Message)
+}
+
+// hasInner reports whether a line holds a brace within braces.
+func hasInner(line string) bool {
+	depth := 0
+	for _, c := range line {
+		switch c {
+		case '{':
+			if depth++; depth == 2 {
+				return true
+			}
+		case '}':
+			depth--
+		}
+	}
+	return false
+}
+
+// locate gives the position of a token in characters. The parser's own column
+// is trusted only where the text stands there.
+func (d *document) locate(t *token.Token) (line, col int) {
+	line, col = t.Position.Line, max(1, t.Position.Column)
+	if line < 1 || line > len(d.source) {
+		return max(1, min(line, len(d.source))), 1
+	}
+	value := t.Value
+	if value == "" {
+		return line, col
+	}
+	text := []rune(d.source[line-1])
+	if col <= len(text) && (strings.HasPrefix(string(text[col-1:]), value) || text[col-1] == '"' || text[col-1] == '\'') {
+		return line, col
+	}
+	if at := strings.Index(d.source[line-1], value); at >= 0 {
+		return line, utf8.RuneCountInString(d.source[line-1][:at]) + 1
+	}
+	return line, min(col, len(text)+1)
+}
+
+// at makes a node that only has a place.
+func (d *document) at(n ast.Node) *node {
+	t := n.GetToken()
+	switch x := n.(type) {
+	case *ast.MappingNode: // the token of a block mapping is its first colon
+		if !x.IsFlowStyle && len(x.Values) > 0 {
+			return d.at(x.Values[0].Key)
+		}
+	case *ast.MappingValueNode:
+		return d.at(x.Key)
+	}
+	if t == nil || t.Position == nil {
+		return &node{line: 1, col: 1, width: 1}
+	}
+	line, col := d.locate(t)
+	width := utf8.RuneCountInString(t.Value)
+	if t.Type == token.DoubleQuoteType || t.Type == token.SingleQuoteType {
+		width += 2
+	}
+	if line <= len(d.source) { // a value of several lines is underlined in its first
+		width = min(width, utf8.RuneCountInString(strings.TrimRight(d.source[line-1], " \r"))-col+1)
+	}
+	return &node{line: line, col: col, width: max(1, width)}
+}
