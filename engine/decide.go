@@ -50,7 +50,7 @@ func (e *Engine) decide(ctx context.Context, a *policy.Attributes, o *Outcome) {
 		return
 	}
 	o.first = len(o.Verdicts)
-	refused, err := e.take(ctx, o.st.rest, ops, o)
+	refused, err := e.take(ctx, o.st.rest, ops, o, false)
 	if err != nil {
 		o.refuse(ctx, err)
 		return
@@ -74,7 +74,7 @@ func (e *Engine) admit(ctx context.Context, a *policy.Attributes, o *Outcome) (p
 	if len(m.Edge) == 0 {
 		return m, true
 	}
-	refused, err := e.take(ctx, o.st.edge, m.Edge, o)
+	refused, err := e.take(ctx, o.st.edge, m.Edge, o, true)
 	if err != nil {
 		o.refuse(ctx, err)
 		return m, false
@@ -99,11 +99,11 @@ func (e *Engine) identify(ctx context.Context, a *policy.Attributes, o *Outcome)
 }
 
 // take asks one limiter and appends its verdicts. It reports a refusal.
-func (e *Engine) take(ctx context.Context, lim *weir.Limiter, ops []policy.Op, o *Outcome) (refused bool, err error) {
+func (e *Engine) take(ctx context.Context, lim *weir.Limiter, ops []policy.Op, o *Outcome, edge bool) (refused bool, err error) {
 	switch {
 	case len(ops) == 0:
 		return false, nil
-	case len(ops) == 1 && (lim == o.st.edge || !e.o.CanGiveBack && !ops[0].Rule.OnSuccess):
+	case len(ops) == 1 && (edge || !e.o.CanGiveBack && !ops[0].Rule.OnSuccess):
 		// One limit of which nothing can come back needs no reservation. Take
 		// shows a shadow as allowed, so what a shadow thinks comes from Reserve.
 		if op := e.op(&ops[0], o); !op.Shadow {
@@ -115,25 +115,26 @@ func (e *Engine) take(ctx context.Context, lim *weir.Limiter, ops []policy.Op, o
 			return !d.Allowed, nil
 		}
 	}
-	return e.reserve(ctx, lim, ops, o)
+	r, refused, err := e.reserve(ctx, lim, ops, o)
+	if err == nil && !refused && !edge {
+		o.held = r // what the edge took stays taken
+	}
+	return refused, err
 }
 
-func (e *Engine) reserve(ctx context.Context, lim *weir.Limiter, ops []policy.Op, o *Outcome) (refused bool, err error) {
+func (e *Engine) reserve(ctx context.Context, lim *weir.Limiter, ops []policy.Op, o *Outcome) (r *weir.Reservation, refused bool, err error) {
 	list := make([]weir.Op, len(ops))
 	for i := range ops {
 		list[i] = e.op(&ops[i], o)
 	}
 	r, d, err := lim.Reserve(ctx, list...)
 	if err != nil {
-		return false, err
+		return nil, false, err
 	}
 	for i, each := range r.Each() {
 		o.Verdicts = append(o.Verdicts, Verdict{Rule: ops[i].Rule, Key: list[i].Key, Shadow: list[i].Shadow, Decision: each})
 	}
-	if d.Allowed && lim == o.st.rest {
-		o.held = r
-	}
-	return !d.Allowed, nil
+	return r, !d.Allowed, nil
 }
 
 // op is the policy's op as this process takes it.

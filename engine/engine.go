@@ -71,12 +71,11 @@ type Options struct {
 // goroutine of its own.
 type Engine struct {
 	o       Options
-	edge    *memstore.Store
+	memory  *memstore.Store // of edge rules
 	state   atomic.Pointer[state]
 	lines   lines
 	usage   usageCache
 	failure atomic.Pointer[storeFailure] // the last one
-
 }
 
 // state is what a reload replaces as a whole.
@@ -108,7 +107,7 @@ func New(o Options) (*Engine, error) {
 		rand.Read(o.LogKey)
 	}
 	e := &Engine{o: o}
-	e.edge = memstore.New(memstore.Options{Now: o.Now, Lost: func(total uint64) {
+	e.memory = memstore.New(memstore.Options{Now: o.Now, Lost: func(total uint64) {
 		o.Logger.Error("the edge rules' memory is full: callers start over with a full limit", "callers", total)
 	}})
 	e.lines.log, e.lines.now = o.Logger, e.now
@@ -122,7 +121,7 @@ func New(o Options) (*Engine, error) {
 }
 
 // Close releases the edge's memory. No call may follow it.
-func (e *Engine) Close() error { return e.edge.Close() }
+func (e *Engine) Close() error { return e.memory.Close() }
 
 // Policy is the one in force.
 func (e *Engine) Policy() *policy.Policy { return e.state.Load().policy }
@@ -134,7 +133,7 @@ func (e *Engine) Reload(p *policy.Policy) error {
 	st := &state{policy: p, shared: map[*policy.Rule]weir.Limit{}}
 	var edge []weir.Limit
 	for _, r := range p.Rules() {
-		if r.Layer != policy.Edge {
+		if r.Layer != policy.Edge || p.EdgeShared() {
 			continue
 		}
 		l, err := divided(r.Limit, e.o.Replicas)
@@ -144,10 +143,13 @@ func (e *Engine) Reload(p *policy.Policy) error {
 		st.shared[r] = l
 		edge = append(edge, l)
 	}
-	st.edge = weir.NewLimiter(e.edge, weir.Options{Limits: edge, Observer: e.o.Observer})
+	st.edge = weir.NewLimiter(e.memory, weir.Options{Limits: edge, Observer: e.o.Observer})
 	st.rest = weir.NewLimiter(e.o.Store, weir.Options{
 		Limits: p.Limits(), Observer: e.observer(), Now: e.o.Now,
 	})
+	if p.EdgeShared() {
+		st.edge = st.rest
+	}
 	if err := errors.Join(st.edge.Check(edge...), st.rest.Check(p.Limits()...)); err != nil {
 		return err
 	}

@@ -170,7 +170,7 @@ func (e *Engine) observe(ctx context.Context, o *Outcome) {
 		switch {
 		case v.Degraded:
 			e.lines.degraded(ctx, o, v, e.cause())
-		case v.Rule.Layer != policy.Edge && v.Reason != weir.ReasonNotAsked:
+		case v.Reason != weir.ReasonNotAsked:
 			e.lines.healthy(ctx, v)
 		}
 	}

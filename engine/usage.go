@@ -103,11 +103,15 @@ func (e *Engine) usageOf(ctx context.Context, ops []policy.Op, o *Outcome) ([]by
 		return c.body, nil
 	}
 	report := usageReport{SchemaVersion: 1, Limits: []Usage{}}
-	for _, lim := range []*weir.Limiter{o.st.edge, o.st.rest} {
+	for _, edge := range []bool{true, false} {
+		lim := o.st.rest
+		if edge {
+			lim = o.st.edge
+		}
 		var rules []*policy.Rule
 		var list []weir.Op
 		for i := range ops {
-			if (ops[i].Rule.Layer == policy.Edge) == (lim == o.st.edge) {
+			if (ops[i].Rule.Layer == policy.Edge) == edge {
 				rules = append(rules, ops[i].Rule)
 				list = append(list, e.op(&ops[i], o))
 			}

@@ -142,11 +142,7 @@ func cors(h http.Header, o *engine.Outcome, a *policy.Attributes) {
 		return
 	}
 	origin := a.Header["Origin"][0]
-	switch {
-	case slices.Contains(origins, origin):
-	case slices.Contains(origins, "*"):
-		origin = "*"
-	default:
+	if !slices.Contains(origins, strings.ToLower(origin)) { // the policy's are in lower case
 		return
 	}
 	h["Access-Control-Allow-Origin"] = []string{origin}
