@@ -6,6 +6,9 @@ import (
 	"math/bits"
 	"slices"
 	"time"
+
+	"github.com/weirlabs/weir/internal/pipeline"
+	"github.com/weirlabs/weir/internal/plan"
 )
 
 // call is one Take or Reserve: its ops, and what became of each.
@@ -104,19 +107,21 @@ func (c *call) takeItem(ctx context.Context, group []int) (refused bool, err err
 		l.local.Unlock(key)
 		return refused, nil
 	}
-	asked := false
-	state, now, applied, err := l.update(ctx, key, true, false, func(known *Cells, now int64, w *Write) bool {
-		asked = known != nil
-		refused = c.plan(group, known, now, w)
-		return !refused && len(w.Do) > 0
-	})
-	if err != nil {
-		return c.failed(ctx, group, err)
+	asks := make([]pipeline.Ask, len(group))
+	verdicts := make([]plan.Verdict, len(group))
+	keep := true // a call that goes on although nobody answered stays charged
+	for n, i := range group {
+		op := &c.ops[i]
+		asks[n] = pipeline.Ask{Spec: op.spec(), Cost: c.costs[i], Shadow: op.Shadow}
+		keep = keep && (op.Shadow || op.OnFail == FailAllow)
 	}
-	if applied {
-		c.learn(group, state, now)
-	} else if asked {
-		c.tidy(ctx, group, state, now)
+	refused, err = l.pipe.Take(ctx, key, asks, keep, verdicts)
+	if err != nil {
+		return c.failed(ctx, group, storeError(err))
+	}
+	for n, i := range group {
+		c.each[i] = decide(c.ops[i].Limit, c.costs[i], verdicts[n])
+		c.stamps[i] = verdicts[n].Stamp
 	}
 	return refused, nil
 }
@@ -142,59 +147,6 @@ func (c *call) step(group []int, state *Cells, now int64) (refused bool) {
 		refused = refused || !v.OK && !op.Shadow
 	}
 	return refused
-}
-
-// plan makes one write of all ops. A shadow that refuses stays out of it.
-func (c *call) plan(group []int, known *Cells, now int64, w *Write) (refused bool) {
-	asked := known != nil
-	if !asked {
-		known = new(Cells)
-	}
-	for _, i := range group {
-		op := &c.ops[i]
-		v := op.spec().Plan(known, now, c.costs[i], w)
-		c.each[i] = decide(op.Limit, c.costs[i], v)
-		c.stamps[i] = v.Stamp
-		refused = refused || !v.OK && !op.Shadow
-	}
-	if refused {
-		for _, i := range group { // nothing is taken: what is left is what there was
-			op := &c.ops[i]
-			c.each[i] = decide(op.Limit, c.costs[i], op.spec().Look(known, now, c.costs[i]))
-			c.each[i].Unknown = !asked
-		}
-	}
-	return refused
-}
-
-// learn reads what is left from the item as the write left it: others may have
-// taken since the state was seen by which the write was planned.
-func (c *call) learn(group []int, state *Cells, now int64) {
-	for _, i := range group {
-		d := &c.each[i]
-		if !d.Allowed {
-			continue // a shadow that refused
-		}
-		v := c.ops[i].spec().Look(state, now, c.costs[i])
-		d.Used, d.Remaining, d.ResetAfter = v.Used, max(v.Max-v.Used, 0), time.Duration(v.Reset)
-		c.stamps[i] = v.Stamp
-	}
-}
-
-// tidy makes the one write that a refused take must not put off, if any.
-func (c *call) tidy(ctx context.Context, group []int, state *Cells, now int64) {
-	due := false
-	var w Write
-	for _, i := range group {
-		due = c.ops[i].spec().Tidy(state, now, &w) || due
-	}
-	if due {
-		w.Keep = time.Duration(c.limiter.keep.Load())
-		ctx, cancel := context.WithTimeout(ctx, c.limiter.deadline)
-		defer cancel()
-		// The next refusal tries again, so that a failure needs no answer.
-		_, _, _ = c.limiter.store.Apply(ctx, c.ops[group[0]].Key, []Write{w}, new(Cells))
-	}
 }
 
 // failed decides the ops of an item that could not be asked.
@@ -257,7 +209,7 @@ func (c *call) settle(ctx context.Context, group []int, actual func(i int) int64
 	l := c.limiter
 	// Whoever took has often gone by now; what it owes or is owed stays.
 	ctx = context.WithoutCancel(ctx)
-	_, _, _, err := l.update(ctx, c.ops[group[0]].Key, false, false, func(known *Cells, now int64, w *Write) bool {
+	return l.update(ctx, c.ops[group[0]].Key, false, func(known *Cells, now int64, w *Write) bool {
 		any := false
 		for _, i := range group {
 			op, d := &c.ops[i], &c.each[i]
@@ -274,7 +226,6 @@ func (c *call) settle(ctx context.Context, group []int, actual func(i int) int64
 		}
 		return any
 	})
-	return err
 }
 
 // verdict says which op speaks for the call.

@@ -24,8 +24,13 @@ type Options struct {
 	Now func() int64
 
 	// Deadline bounds one decision of a remote store, after which the ops'
-	// FailureMode decides. The default is one second.
+	// FailureMode decides. The default is 100 ms. The first decision of a
+	// process has a second, for connections and credentials.
 	Deadline time.Duration
+
+	// NoMemo asks the store also for what it has refused within the last
+	// second. NoCoalescing gives every call a write of its own, and no memo.
+	NoMemo, NoCoalescing bool
 
 	// Observer hears of every decision. Nil is silent.
 	Observer *Observer
@@ -42,11 +47,10 @@ const maxOps = 64
 // costs a few words: make one for each store, not one for each limit or caller.
 type Limiter struct {
 	store    Store
-	local    InProcess // nil when the store is remote
-	loop     pipeline.Loop
+	local    InProcess          // nil when the store is remote
+	pipe     *pipeline.Pipeline // nil when local is not
 	caps     Caps
 	observer *Observer
-	deadline time.Duration
 	now      func() int64
 	ahead    atomic.Int64 // of the store's clock over ours, in ns
 	keep     atomic.Int64 // ns for which items are kept
@@ -57,19 +61,23 @@ type Limiter struct {
 // whose period the store can't keep, every call fails with the error that
 // [Limiter.Check] gives: check limits where they are configured.
 func NewLimiter(s Store, o Options) *Limiter {
-	l := &Limiter{store: s, caps: s.Caps(), observer: o.Observer, deadline: o.Deadline, now: o.Now}
+	l := &Limiter{store: s, caps: s.Caps(), observer: o.Observer, now: o.Now}
 	if l.now == nil {
 		l.now = func() int64 { return time.Now().UnixNano() }
 	}
-	if l.deadline <= 0 {
-		l.deadline = time.Second
+	if o.Deadline <= 0 {
+		o.Deadline = 100 * time.Millisecond
 	}
-	l.local, _ = s.(InProcess)
-	l.loop = pipeline.Loop{
-		Store:  s,
-		Nonces: l.caps.LossyReplies,
-		Now:    func() int64 { return l.now() + l.ahead.Load() },
-		Errors: pipeline.Errors{OutcomeUnknown: ErrOutcomeUnknown, Busy: ErrBusy},
+	var local bool
+	if l.local, local = s.(InProcess); !local {
+		l.pipe = pipeline.New(pipeline.Options{
+			Store:  s,
+			Now:    func() int64 { return l.now() + l.ahead.Load() },
+			Seen:   func(at int64) { l.ahead.Store(at - l.now()) },
+			Keep:   func() time.Duration { return time.Duration(l.keep.Load()) },
+			Errors: pipeline.Errors{OutcomeUnknown: ErrOutcomeUnknown, Unreachable: ErrUnreachable, Throttled: ErrThrottled, Busy: ErrBusy, Open: errOpen},
+			Nonces: l.caps.LossyReplies, Deadline: o.Deadline, NoMemo: o.NoMemo, NoCoalescing: o.NoCoalescing,
+		})
 	}
 	l.broken = l.Check(o.Limits...)
 	for _, limit := range o.Limits {
@@ -184,13 +192,11 @@ func (l *Limiter) snapshot(ctx context.Context, key Key) (*snapshot, error) {
 		l.local.Unlock(key)
 		return s, nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, l.deadline)
-	defer cancel()
-	_, now, err := l.store.Apply(ctx, key, nil, &s.state)
+	state, now, err := l.pipe.Read(ctx, key)
 	if err != nil {
 		return nil, storeError(err)
 	}
-	s.now = now
+	s.state, s.now = *state, now
 	return s, nil
 }
 
@@ -206,9 +212,6 @@ func (l *Limiter) Reset(ctx context.Context, key Key, limits ...Limit) error {
 		}
 	}
 	forget := func(known *Cells, _ int64, w *Write) bool {
-		if known == nil {
-			return false
-		}
 		any := false
 		for _, limit := range limits {
 			any = limit.spec.Forget(known, w) || any
@@ -222,49 +225,25 @@ func (l *Limiter) Reset(ctx context.Context, key Key, limits ...Limit) error {
 		}
 		return any
 	}
-	_, _, _, err := l.update(ctx, key, true, true, forget)
-	return err
+	return l.update(ctx, key, true, forget)
 }
 
 // update runs a planner on one item, under the lock of a store in this process
-// or through the loop. read asks the store before the first plan.
-func (l *Limiter) update(ctx context.Context, key Key, repeat, read bool, next pipeline.Planner) (state *Cells, now int64, applied bool, err error) {
-	if l.local != nil {
-		state, now := l.local.Lock(key)
-		defer l.local.Unlock(key)
-		var w Write
-		if next(state, now, &w) {
-			w.Apply(state, now)
-			return state, now, true, nil
+// or through the pipeline. With read it asks the store before the first plan.
+func (l *Limiter) update(ctx context.Context, key Key, read bool, next pipeline.Planner) error {
+	if l.local == nil {
+		if err := l.pipe.Update(ctx, key, read, next); err != nil {
+			return storeError(err)
 		}
-		return state, now, false, nil
+		return nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, l.deadline)
-	defer cancel()
-	if read {
-		first := new(Cells)
-		if _, now, err = l.store.Apply(ctx, key, nil, first); err != nil {
-			return nil, 0, false, storeError(err)
-		}
-		inner := next
-		next = func(known *Cells, at int64, w *Write) bool {
-			if known == nil {
-				return inner(first, now, w)
-			}
-			return inner(known, at, w)
-		}
+	state, now := l.local.Lock(key)
+	defer l.local.Unlock(key)
+	var w Write
+	if next(state, now, &w) {
+		w.Apply(state, now)
 	}
-	state, at, applied, err := l.loop.Do(ctx, key, repeat, func(known *Cells, now int64, w *Write) bool {
-		w.Keep = time.Duration(l.keep.Load())
-		return next(known, now, w)
-	})
-	if err != nil {
-		return nil, 0, false, storeError(err)
-	}
-	if state != nil {
-		l.ahead.Store(at - l.now())
-	}
-	return state, at, applied, nil
+	return nil
 }
 
 // prepare checks an op and returns its cost.
@@ -317,6 +296,7 @@ func decide(limit Limit, cost int64, v plan.Verdict) Decision {
 		Limit: limit, Allowed: v.OK, Cost: cost,
 		Used: v.Used, Remaining: max(v.Max-v.Used, 0),
 		RetryAfter: time.Duration(v.Wait), ResetAfter: time.Duration(v.Reset),
+		Unknown: v.Unseen,
 	}
 	switch {
 	case v.Never:
@@ -328,5 +308,8 @@ func decide(limit Limit, cost int64, v plan.Verdict) Decision {
 }
 
 var errBadKey = errors.New("weir: the key is empty or longer than 1,024 bytes: give NewKey a kind and an id that are not empty, and hash ids that may be long")
+
+// errOpen: the store failed just now, so that it was not asked.
+var errOpen = errors.New("not asked, because it failed on the last calls")
 
 func storeError(err error) error { return fmt.Errorf("weir: store: %w", err) }

@@ -80,6 +80,8 @@ type Records interface {
 var (
 	// ErrOutcomeUnknown: a write was sent and may or may not have been applied.
 	ErrOutcomeUnknown = errors.New("outcome unknown")
+	// ErrUnreachable: nothing was sent; the same call may work in a moment.
+	ErrUnreachable = errors.New("store unreachable")
 	// ErrThrottled: the store refuses this one key because it is too busy. It
 	// says nothing of the store's health.
 	ErrThrottled = errors.New("throttled by the store")

@@ -1,97 +1,241 @@
-// Package pipeline is the way of a decision to a store that is not in this
-// process: plan from what is known, apply, and plan again from what came back.
+// Package pipeline stands between a decision and a store that is not in this
+// process. It plans, applies, and plans again from what came back; and it sees
+// to it that no call is asked twice and no reply believed twice:
 //
-// It is the only loop around a store. A store makes one attempt and has no
-// opinion; an algorithm makes one plan and does no I/O.
+//   - memo: the last state of an item that was seen refuses, for a second, what
+//     it refuses; it never allows.
+//   - coalescing: calls that arrive while a write to their item is under way go
+//     out together with the next one.
+//   - lost replies: a write carries a nonce, so that a repeated attempt finds
+//     out whether the first one was applied.
+//   - breaker: a store that does not answer is left alone for a while.
+//
+// All traffic of this process to one item passes one [lane], in order. A store
+// makes one attempt and has no opinion; an algorithm makes one plan and does no
+// I/O; this is the only loop.
 package pipeline
 
 import (
 	"context"
 	"errors"
-	"math/rand/v2"
+	"sync/atomic"
+	"time"
 
 	"github.com/weirlabs/weir/internal/plan"
 )
 
-// MaxTrips bounds the loop. Eight are more than any interleaving needs that is
-// not deliberately hostile: see the model of concurrent writers.
-const MaxTrips = 8
-
-// Errors are those that a Store wraps, and those that the loop itself returns.
+// Errors are those that a store wraps, and those that a pipeline itself returns.
 type Errors struct {
-	OutcomeUnknown error
-	Busy           error
+	OutcomeUnknown error // a write may or may not have been applied
+	Unreachable    error // nothing was sent; it may work in a moment
+	Throttled      error // this one item is too busy for the store
+	Busy           error // other writers were faster every time
+	Open           error // the store failed just now and is not asked
 }
 
-// Applier is the part of a store that the loop needs.
+// Applier is the part of a store that a pipeline needs.
 type Applier interface {
 	Apply(ctx context.Context, item plan.Key, tries []plan.Write, state *plan.Cells) (applied int, now int64, err error)
 }
 
-// Loop asks one store. It is safe for concurrent use.
-type Loop struct {
+// Options of a Pipeline. Store, Now and Errors are required.
+type Options struct {
 	Store  Applier
-	Nonces bool         // the store may lose replies
-	Now    func() int64 // an estimate of the store's now
+	Now    func() int64 // an estimate of the store's now, Unix nanoseconds
+	Seen   func(now int64)
+	Keep   func() time.Duration // for how long an item is kept
 	Errors Errors
+
+	Nonces       bool          // the store may lose replies
+	Deadline     time.Duration // of one decision
+	NoMemo       bool
+	NoCoalescing bool          // every call is a write of its own; implies NoMemo
+	Items        int           // that are remembered; default 65,536
+	Gap          time.Duration // between writes to one item; default 8 ms
+}
+
+// Bounds.
+const (
+	maxTrips   = 8           // of one batch; more than any honest interleaving needs
+	memoAge    = time.Second // for which a memo may refuse
+	defaultGap = 8 * time.Millisecond
+	maxGap     = time.Second
+	maxBatch   = 4096 // calls in one write
+)
+
+// Pipeline asks one store. It is safe for concurrent use. It has a goroutine
+// for each item that is being asked, and none when nothing is.
+type Pipeline struct {
+	o       Options
+	lanes   lanes
+	breaker breaker
+	stats   counters
+	begun   time.Time // the clock of memos, gaps and the breaker
+	asked   atomic.Bool
+}
+
+// Stats says what each stage has saved, as counts since the start.
+type Stats struct {
+	Memo        uint64 // calls that a memo refused
+	Coalesced   uint64 // calls that shared another's write
+	Trips       uint64 // round trips
+	LostReplies uint64 // writes whose reply was lost and that were found to be applied
+	Unknown     uint64 // writes of which nobody knows
+	Throttled   uint64 // trips that the store refused for an item's sake
+	Skipped     uint64 // calls that were not asked because the store had just failed
+}
+
+type counters struct {
+	memo, coalesced, trips, lost, unknown, throttled, skipped atomic.Uint64
+}
+
+// New returns a pipeline to a store.
+func New(o Options) *Pipeline {
+	if o.Items <= 0 {
+		o.Items = 1 << 16
+	}
+	if o.Gap <= 0 {
+		o.Gap = defaultGap
+	}
+	p := &Pipeline{o: o, begun: time.Now()}
+	p.lanes.max = o.Items
+	return p
+}
+
+// Stats counts what has been saved so far.
+func (p *Pipeline) Stats() Stats {
+	c := &p.stats
+	return Stats{
+		Memo: c.memo.Load(), Coalesced: c.coalesced.Load(), Trips: c.trips.Load(), LostReplies: c.lost.Load(),
+		Unknown: c.unknown.Load(), Throttled: c.throttled.Load(), Skipped: c.skipped.Load(),
+	}
+}
+
+// clock is monotonic: memos and gaps are not moved when the time is set.
+func (p *Pipeline) clock() time.Duration { return time.Since(p.begun) }
+
+// Ask is what one call wants of one limit of an item.
+type Ask struct {
+	Spec   *plan.Spec
+	Cost   int64
+	Shadow bool // refuses nothing
+}
+
+// Take asks for all of asks from one item, and fills verdicts, one for each. It
+// returns once the store has answered, or a memo has; or with an error when
+// nobody has by the deadline. refused says that an ask which is not a shadow
+// was refused; then nothing was taken.
+//
+// A caller whose ctx ends first gets its error, and whatever its call turns out
+// to have taken is given back; so it is after the deadline, unless keep says
+// that the call goes on all the same.
+func (p *Pipeline) Take(ctx context.Context, item plan.Key, asks []Ask, keep bool, verdicts []plan.Verdict) (refused bool, err error) {
+	if never(asks, verdicts) {
+		return true, nil
+	}
+	t := &take{asks: asks, verdicts: verdicts, done: make(chan struct{})}
+	if p.o.NoCoalescing {
+		if err := p.admit(); err != nil {
+			return false, err
+		}
+		p.serve(&lane{item: item}, []*take{t})
+		return t.refused, t.err
+	}
+	l := p.lanes.get(item)
+	defer p.lanes.put(l)
+	if !p.o.NoMemo && l.remembers(p, t) {
+		p.stats.memo.Add(1)
+		return true, nil
+	}
+	if err := p.admit(); err != nil {
+		return false, err
+	}
+	p.enter(l, t, nil)
+	if err := p.wait(ctx, l, t, keep); err != nil {
+		return false, err
+	}
+	return t.refused, nil
+}
+
+// Update runs a planner on one item, in order with the takes. A write whose
+// outcome is unknown is not repeated: it happens at most once.
+func (p *Pipeline) Update(ctx context.Context, item plan.Key, read bool, next Planner) error {
+	if err := p.admit(); err != nil {
+		return err
+	}
+	u := &update{next: next, read: read, done: make(chan struct{})}
+	l := p.lanes.get(item)
+	defer p.lanes.put(l)
+	p.enter(l, nil, u)
+	select {
+	case <-u.done:
+		return u.err
+	case <-ctx.Done():
+		return ctx.Err()
+	}
 }
 
 // Planner appends a write to w, judging by the known state, and reports whether
 // there is one. known is nil until the store has answered.
 type Planner func(known *plan.Cells, now int64, w *plan.Write) bool
 
-// Do plans and applies until a write is applied or the planner has none. It
-// returns the item as it was last seen, with the store's time of that, and
-// whether a write was applied; the state is nil when the store was not asked.
-// repeat says whether a write whose outcome is
-// unknown is sent again: a nonce then keeps it from being applied twice.
-//
-// A write whose outcome stays unknown is an error that wraps OutcomeUnknown:
-// neither applied nor refused.
-func (l *Loop) Do(ctx context.Context, item plan.Key, repeat bool, next Planner) (state *plan.Cells, at int64, applied bool, err error) {
-	var (
-		spare   = new(plan.Cells)
-		w       [1]plan.Write
-		unknown error
-	)
-	now := l.Now()
-	for range MaxTrips {
-		if unknown == nil {
-			w[0].Reset()
-			if !next(state, now, &w[0]) {
-				return state, now, false, nil
-			}
-			if l.Nonces {
-				w[0].Nonce = rand.Uint64() | 1
-			}
-		}
-		which, at, err := l.Store.Apply(ctx, item, w[:], spare)
-		switch {
-		case err != nil && errors.Is(err, l.Errors.OutcomeUnknown):
-			if !repeat || !l.Nonces || ctx.Err() != nil {
-				return nil, 0, false, err
-			}
-			unknown = err
-			continue
-		case err != nil && unknown != nil:
-			return nil, 0, false, unknown // what became of the first attempt is still open
-		case err != nil:
-			return nil, 0, false, err
-		case which >= 0:
-			return spare, at, true, nil
-		case unknown != nil:
-			// Not among the item's last nonces: applied and pushed out, or
-			// never applied. Nobody can tell.
-			return nil, 0, false, unknown
-		}
-		if state == nil {
-			state = new(plan.Cells)
-		}
-		state, spare = spare, state
-		now = at
+// Read returns the item as the store has it.
+func (p *Pipeline) Read(ctx context.Context, item plan.Key) (state *plan.Cells, now int64, err error) {
+	if err := p.admit(); err != nil {
+		return nil, 0, err
 	}
-	if unknown != nil {
-		return nil, 0, false, unknown
+	ctx, cancel := context.WithTimeout(ctx, p.deadline())
+	defer cancel()
+	state = new(plan.Cells)
+	_, now, err = p.send(ctx, item, nil, state)
+	return state, now, err
+}
+
+// never answers a call that can't ever be allowed without asking anybody.
+func never(asks []Ask, verdicts []plan.Verdict) bool {
+	any := false
+	for i := range asks {
+		if !asks[i].Shadow && asks[i].Cost > asks[i].Spec.Max() {
+			any = true
+		}
 	}
-	return nil, 0, false, l.Errors.Busy
+	if any {
+		for i := range asks {
+			verdicts[i] = plan.Verdict{Never: asks[i].Cost > asks[i].Spec.Max(), Max: asks[i].Spec.Max(), Unseen: true}
+		}
+	}
+	return any
+}
+
+// deadline of one decision; the first has to set up connections and credentials.
+func (p *Pipeline) deadline() time.Duration {
+	if !p.asked.Load() {
+		return max(p.o.Deadline, time.Second)
+	}
+	return p.o.Deadline
+}
+
+func (p *Pipeline) admit() error {
+	if !p.breaker.allow(p.clock()) {
+		p.stats.skipped.Add(1)
+		return p.o.Errors.Open
+	}
+	return nil
+}
+
+// send is one trip to the store, reported to the breaker.
+func (p *Pipeline) send(ctx context.Context, item plan.Key, tries []plan.Write, state *plan.Cells) (applied int, now int64, err error) {
+	p.stats.trips.Add(1)
+	applied, now, err = p.o.Store.Apply(ctx, item, tries, state)
+	if err == nil {
+		p.o.Seen(now)
+		p.asked.Store(true)
+	}
+	if errors.Is(err, p.o.Errors.Throttled) {
+		p.stats.throttled.Add(1)
+		p.breaker.record(p.clock(), nil) // the store is well; the item is busy
+	} else {
+		p.breaker.record(p.clock(), err)
+	}
+	return applied, now, err
 }

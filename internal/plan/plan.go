@@ -26,6 +26,8 @@ type Verdict struct {
 	Wait  int64 // ns until the same take could succeed; 0 when OK or Never
 	Reset int64 // ns until the bucket is full or the window over
 	Stamp int64 // what a later GiveBack or Charge of this take needs
+
+	Unseen bool // no state was looked at: Used and Reset are not known
 }
 
 // Step takes n units from the state at a time, in place. A refusal changes
@@ -64,6 +66,17 @@ func (s *Spec) Look(c *Cells, now, n int64) Verdict {
 		return s.lookQuota(c, now, n)
 	}
 	return s.lookWindow(c, now, n)
+}
+
+// Before turns the verdict of a take that was made together with later ones
+// into what it was before those n units.
+func (s *Spec) Before(v *Verdict, n int64) {
+	v.Used = max(v.Used-n, 0)
+	if s.alg == bucket {
+		later := mulDiv(n, s.interval, 1)
+		v.Reset = max(v.Reset-later, 0)
+		v.Stamp -= later
+	}
 }
 
 // GiveBack appends what returns n units of a take to the period that they were

@@ -1,0 +1,80 @@
+package pipeline
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"time"
+
+	"github.com/weirlabs/weir/internal/plan"
+)
+
+// write sends one write until its outcome is known. A nonce names this very
+// write, so that after a lost reply the same write can be sent again: the store
+// then finds the nonce in the item and reports the write as applied. With
+// repeat false it is sent once.
+//
+// An error that wraps OutcomeUnknown is neither: the write may have been applied.
+func (p *Pipeline) write(ctx context.Context, item plan.Key, w *plan.Write, repeat bool) (state *plan.Cells, now int64, applied bool, err error) {
+	w.Keep = p.o.Keep()
+	if p.o.Nonces {
+		w.Nonce = rand.Uint64() | 1
+	}
+	tries := []plan.Write{*w}
+	state = new(plan.Cells)
+	var unknown error
+	for attempt := 0; ; attempt++ {
+		which, now, err := p.send(ctx, item, tries, state)
+		switch {
+		case err == nil && which >= 0:
+			if unknown != nil {
+				p.stats.lost.Add(1)
+			}
+			return state, now, true, nil
+		case err == nil && unknown == nil:
+			return state, now, false, nil
+		case err == nil:
+			// Refused, and not among the item's last nonces: it was applied and
+			// pushed out by others since, or it never was. Nobody can tell.
+			p.stats.unknown.Add(1)
+			return nil, 0, false, unknown
+		case errors.Is(err, p.o.Errors.OutcomeUnknown):
+			unknown = err
+		case !errors.Is(err, p.o.Errors.Unreachable):
+			if unknown != nil {
+				err = unknown
+			}
+			return nil, 0, false, err
+		}
+		if !repeat || unknown != nil && !p.o.Nonces || !p.backoff(ctx, attempt) {
+			if unknown != nil {
+				p.stats.unknown.Add(1)
+				return nil, 0, false, unknown
+			}
+			return nil, 0, false, err
+		}
+	}
+}
+
+// backoff waits before another attempt, and reports whether there is time for it.
+func (p *Pipeline) backoff(ctx context.Context, attempt int) bool {
+	const first, most = 5 * time.Millisecond, 100 * time.Millisecond
+	wait := min(first<<min(attempt, 10), most)
+	wait = wait/2 + rand.N(wait/2)
+	if end, ok := ctx.Deadline(); ok && time.Until(end) <= wait {
+		return false
+	}
+	return sleep(ctx, wait)
+}
+
+// sleep reports whether it slept to the end.
+func sleep(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}

@@ -1,0 +1,144 @@
+package pipeline
+
+import (
+	"context"
+	"errors"
+
+	"github.com/weirlabs/weir/internal/plan"
+)
+
+// batch is the takes of one item that go out in one write.
+type batch struct {
+	fits   []*take // taken by the write, in order of arrival
+	rest   []*take // what the known state has no room for
+	totals []total
+	out    map[outKey]bool // shadows that do not fit; they stay out of the write
+}
+
+// total is what all takes of a batch together want of one limit.
+type total struct {
+	spec *plan.Spec
+	sum  int64
+}
+
+type outKey struct {
+	t *take
+	i int
+}
+
+// judge fills a batch from a known state: in order of arrival, each take that
+// still fits. A later, smaller one may pass where an earlier one did not.
+func judge(pending []*take, known *plan.Cells, now int64) *batch {
+	b := &batch{}
+	var scratch plan.Cells
+	scratch.CopyFrom(known)
+	for _, t := range pending {
+		if !room(t, &scratch, now) {
+			b.rest = append(b.rest, t)
+			continue
+		}
+		b.fits = append(b.fits, t)
+		for i := range t.asks {
+			a := &t.asks[i]
+			if a.Spec.Step(&scratch, now, a.Cost).OK {
+				b.add(a.Spec, a.Cost)
+				continue
+			}
+			if b.out == nil {
+				b.out = map[outKey]bool{}
+			}
+			b.out[outKey{t, i}] = true
+		}
+	}
+	return b
+}
+
+func room(t *take, state *plan.Cells, now int64) bool {
+	for i := range t.asks {
+		if a := &t.asks[i]; !a.Shadow && !a.Spec.Look(state, now, a.Cost).OK {
+			return false
+		}
+	}
+	return true
+}
+
+func (b *batch) add(spec *plan.Spec, cost int64) {
+	for i := range b.totals {
+		if b.totals[i].spec.Same(spec) {
+			b.totals[i].sum += cost
+			return
+		}
+	}
+	b.totals = append(b.totals, total{spec, cost})
+}
+
+// plan makes the one write, and reports whether there is one.
+func (b *batch) plan(known *plan.Cells, now int64, w *plan.Write) bool {
+	w.Reset()
+	for _, t := range b.totals {
+		if !t.spec.Plan(known, now, t.sum, w).OK {
+			return false
+		}
+	}
+	return len(w.Do) > 0
+}
+
+// serve decides all takes of a batch: it writes what fits, and refuses only what
+// a state does not fit that the store has just returned.
+func (p *Pipeline) serve(l *lane, pending []*take) {
+	ctx, cancel := context.WithTimeout(context.Background(), p.deadline())
+	defer cancel()
+	if n := len(pending); n > 1 {
+		p.stats.coalesced.Add(uint64(n - 1))
+	}
+	l.mu.Lock()
+	known := l.state
+	l.mu.Unlock()
+	fresh := false // known came from the store in this very batch
+	var w plan.Write
+	for trips := 0; trips < maxTrips; {
+		if pending = p.present(l, pending); len(pending) == 0 {
+			return
+		}
+		if known == nil {
+			known = new(plan.Cells)
+		}
+		now := p.o.Now()
+		if fresh {
+			if pending = p.refuse(ctx, l, pending, known, now); len(pending) == 0 {
+				return
+			}
+		}
+		b := judge(pending, known, now)
+		if len(b.fits) == 0 {
+			// What is only remembered refuses nobody: ask as if nothing were known.
+			known = nil
+			continue
+		}
+		if len(b.totals) == 0 {
+			p.allow(l, b, known, now) // shadows only, and none of them fits
+			pending = b.rest
+			continue
+		}
+		if !b.plan(known, now, &w) {
+			break // what fits one by one fits together; see the test of that
+		}
+		state, at, applied, err := p.write(ctx, l.item, &w, true)
+		if errors.Is(err, p.o.Errors.Throttled) && sleep(ctx, l.calm(p, true)) {
+			continue
+		}
+		if err != nil {
+			p.fail(l, pending, err)
+			return
+		}
+		l.calm(p, false)
+		p.remember(l, state)
+		trips++
+		known, fresh = state, true
+		if applied {
+			p.allow(l, b, state, at)
+			pending = b.rest
+		}
+	}
+	p.fail(l, pending, p.o.Errors.Busy)
+}

@@ -1,0 +1,53 @@
+package pipeline
+
+import (
+	"sync"
+	"time"
+)
+
+// breaker keeps calls from waiting for a store that does not answer. After a
+// few failures in a row it is open: no call is sent. From time to time one call
+// may try, and its success closes the breaker.
+type breaker struct {
+	mu       sync.Mutex
+	failures int
+	open     bool
+	probeAt  time.Duration // when the next call may try
+	pause    time.Duration
+}
+
+const (
+	tolerated  = 5 // failures in a row before the breaker opens
+	firstPause = 100 * time.Millisecond
+	maxPause   = time.Second
+)
+
+// allow reports whether a call may be sent at this time.
+func (b *breaker) allow(now time.Duration) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if !b.open {
+		return true
+	}
+	if now < b.probeAt {
+		return false
+	}
+	b.probeAt = now + b.pause // this call tries; others wait for its answer
+	return true
+}
+
+// record learns from a trip.
+func (b *breaker) record(now time.Duration, err error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if err == nil {
+		b.failures, b.open, b.pause = 0, false, 0
+		return
+	}
+	if b.failures++; b.failures < tolerated {
+		return
+	}
+	b.open = true
+	b.pause = min(max(2*b.pause, firstPause), maxPause)
+	b.probeAt = now + b.pause
+}

@@ -1,0 +1,200 @@
+package pipeline
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/weirlabs/weir/internal/plan"
+)
+
+// lane is the one way of this process to one item. What waits goes out together
+// with the next write; one write is under way at a time, so replies come in
+// order and the last one is the newest.
+type lane struct {
+	item   plan.Key
+	users  int          // calls that hold the lane; guarded by the table
+	seenAt atomic.Int64 // when state was seen
+
+	mu      sync.Mutex
+	running bool
+	takes   []*take
+	updates []*update
+	state   *plan.Cells // as last seen, never changed in place; nil when never seen
+	next    time.Duration
+	gap     time.Duration // 0 until the store found the item too busy
+}
+
+// take is one call that waits for a verdict.
+type take struct {
+	asks     []Ask
+	verdicts []plan.Verdict
+	refused  bool
+	err      error
+	done     chan struct{}
+	left     bool // the caller has gone: what is taken is given back
+}
+
+// update is a change that is not a take: a give-back, a charge, a reset.
+type update struct {
+	next Planner
+	read bool // ask the store before the first plan
+	err  error
+	done chan struct{}
+}
+
+// remembers fills the verdicts from the memo when that refuses.
+func (l *lane) remembers(p *Pipeline, t *take) bool {
+	l.mu.Lock()
+	state := l.state
+	l.mu.Unlock()
+	if state == nil || p.clock()-time.Duration(l.seenAt.Load()) > memoAge {
+		return false
+	}
+	return t.look(state, p.o.Now())
+}
+
+// look fills in what a state says of the take, and reports whether it refuses.
+func (t *take) look(state *plan.Cells, now int64) (refused bool) {
+	for i := range t.asks {
+		a := &t.asks[i]
+		t.verdicts[i] = a.Spec.Look(state, now, a.Cost)
+		refused = refused || !a.Shadow && !t.verdicts[i].OK
+	}
+	t.refused = refused
+	return refused
+}
+
+// enter puts a call into the lane, and sets the lane going if it stands still.
+func (p *Pipeline) enter(l *lane, t *take, u *update) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if t != nil {
+		l.takes = append(l.takes, t)
+	}
+	if u != nil {
+		l.updates = append(l.updates, u)
+	}
+	if !l.running {
+		l.running = true
+		p.lanes.hold(l)
+		go p.run(l)
+	}
+}
+
+// wait returns when the take is decided, or its caller gives up.
+func (p *Pipeline) wait(ctx context.Context, l *lane, t *take, keep bool) error {
+	timer := time.NewTimer(p.deadline())
+	defer timer.Stop()
+	var gone error
+	select {
+	case <-t.done:
+		return t.err
+	case <-ctx.Done():
+		gone, keep = ctx.Err(), false
+	case <-timer.C:
+		gone = fmt.Errorf("%w: no answer within %v", p.o.Errors.OutcomeUnknown, p.o.Deadline)
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	select {
+	case <-t.done:
+		return t.err
+	default:
+		t.left = !keep
+		return gone
+	}
+}
+
+// run serves a lane until nothing waits in it.
+func (p *Pipeline) run(l *lane) {
+	defer p.lanes.put(l)
+	for {
+		l.mu.Lock()
+		if len(l.takes) == 0 && len(l.updates) == 0 {
+			l.running = false
+			l.mu.Unlock()
+			return
+		}
+		pause := l.next - p.clock()
+		l.mu.Unlock()
+		if pause > 0 {
+			time.Sleep(pause)
+		}
+		l.mu.Lock()
+		takes, updates := l.takes, l.updates
+		l.takes, l.updates = nil, nil
+		if len(takes) > maxBatch {
+			takes, l.takes = takes[:maxBatch:maxBatch], takes[maxBatch:]
+		}
+		l.next = p.clock() + max(l.gap, p.o.Gap)
+		l.mu.Unlock()
+		for _, u := range updates {
+			u.err = p.update(l, u)
+			close(u.done)
+		}
+		if len(takes) > 0 {
+			p.serve(l, takes)
+		}
+	}
+}
+
+// remember publishes what an item looked like. The state is not changed after.
+func (p *Pipeline) remember(l *lane, state *plan.Cells) {
+	l.mu.Lock()
+	l.state = state
+	l.mu.Unlock()
+	l.seenAt.Store(int64(p.clock()))
+}
+
+// calm sets how long the next write to a busy item has to wait: twice as long
+// whenever the store finds the item too busy, and slowly less again after.
+func (l *lane) calm(p *Pipeline, throttled bool) time.Duration {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	switch {
+	case throttled:
+		l.gap = min(2*max(l.gap, p.o.Gap), maxGap)
+	case l.gap > 0:
+		if l.gap -= l.gap / 8; l.gap <= p.o.Gap {
+			l.gap = 0
+		}
+	}
+	return l.gap
+}
+
+// update plans and applies until the planner has nothing left to write. A write
+// is sent once: what it gives back can't be given back twice.
+func (p *Pipeline) update(l *lane, u *update) error {
+	ctx, cancel := context.WithTimeout(context.Background(), p.deadline())
+	defer cancel()
+	var known *plan.Cells
+	now := p.o.Now()
+	if u.read {
+		known = new(plan.Cells)
+		_, at, err := p.send(ctx, l.item, nil, known)
+		if err != nil {
+			return err
+		}
+		now = at
+	}
+	var w plan.Write
+	for range maxTrips {
+		w.Reset()
+		if !u.next(known, now, &w) {
+			return nil
+		}
+		state, at, applied, err := p.write(ctx, l.item, &w, false)
+		if err != nil {
+			return err
+		}
+		p.remember(l, state)
+		if applied {
+			return nil
+		}
+		known, now = state, at
+	}
+	return p.o.Errors.Busy
+}

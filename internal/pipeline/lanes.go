@@ -1,0 +1,68 @@
+package pipeline
+
+import (
+	"sync"
+
+	"github.com/weirlabs/weir/internal/plan"
+)
+
+// lanes is a bounded table of lanes. Lanes in use are never dropped; an idle
+// one is only a memo, which any caller can do without.
+type lanes struct {
+	mu  sync.Mutex
+	by  map[plan.Key]*lane
+	max int
+}
+
+// looked is how many lanes are considered when one has to go.
+const looked = 8
+
+// get returns the item's lane and keeps it from being dropped until put.
+func (t *lanes) get(item plan.Key) *lane {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if l := t.by[item]; l != nil {
+		l.users++
+		return l
+	}
+	if t.by == nil {
+		t.by = map[plan.Key]*lane{}
+	}
+	if len(t.by) >= t.max {
+		t.drop()
+	}
+	l := &lane{item: item, users: 1}
+	t.by[item] = l
+	return l
+}
+
+// hold is one more use of a lane that is in use.
+func (t *lanes) hold(l *lane) {
+	t.mu.Lock()
+	l.users++
+	t.mu.Unlock()
+}
+
+// put ends one use of a lane.
+func (t *lanes) put(l *lane) {
+	t.mu.Lock()
+	l.users--
+	t.mu.Unlock()
+}
+
+// drop removes, of a few idle lanes, the one whose memo is oldest.
+func (t *lanes) drop() {
+	var oldest *lane
+	n := 0
+	for _, l := range t.by {
+		if l.users == 0 && (oldest == nil || l.seenAt.Load() < oldest.seenAt.Load()) {
+			oldest = l
+		}
+		if n++; n >= looked && oldest != nil {
+			break
+		}
+	}
+	if oldest != nil {
+		delete(t.by, oldest.item)
+	}
+}
