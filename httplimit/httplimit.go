@@ -138,14 +138,12 @@ func (c *call) Value(key any) any {
 
 // attributes turns a request into what a policy sees of it.
 func attributes(a *policy.Attributes, r *http.Request) {
-	*a = policy.Attributes{
-		Method:   strings.ToUpper(r.Method), // a service that reads `post` as POST must not be reached uncounted
-		Host:     r.Host,
-		Path:     path(r),
-		RawQuery: r.URL.RawQuery,
-		Header:   r.Header,
-		Peer:     peer(r.RemoteAddr),
-	}
+	a.Method = strings.ToUpper(r.Method) // a service that reads `post` as POST must not be reached uncounted
+	a.Host = r.Host
+	a.Path = path(r)
+	a.RawQuery = r.URL.RawQuery
+	a.Header = r.Header
+	a.Peer = peer(r.RemoteAddr)
 }
 
 // path is the request's path as it came, escapes and all.
