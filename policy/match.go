@@ -37,7 +37,7 @@ func (p *Policy) Match(a *Attributes) (Match, error) {
 	var room [16]hit
 	hits := room[:0]
 	for i := range paths.all() {
-		q.path, q.reading = &paths.r[i], int32(i)
+		q.path, q.reading = &paths.r[i], int16(i)
 		hits = p.trie.find(&q, hits)
 	}
 	for _, n := range p.always {
@@ -63,7 +63,7 @@ func (p *Policy) Match(a *Attributes) (Match, error) {
 		t := &p.targets[h.target]
 		if t.kind == operation {
 			// Its other patterns, and its other reading, count too.
-			if at := &best[h.reading]; *at == 0 || moreSpecific(h.pattern, hits[*at-1].pattern) {
+			if at := &best[h.reading]; *at == 0 || moreSpecific(h, &hits[*at-1]) {
 				*at = i + 1
 			}
 			continue
@@ -141,9 +141,14 @@ func (p *Policy) operations(hits []hit, best [2]int) [2]int {
 	return best
 }
 
-// moreSpecific compares two patterns that the same path matches.
-func moreSpecific(p, q *pattern) bool {
-	if (p.host == "") != (q.host == "") {
+// moreSpecific compares two matches of the same path. One that takes the path
+// as it is comes before one that ignores its last slash.
+func moreSpecific(a, b *hit) bool {
+	p, q := a.pattern, b.pattern
+	switch {
+	case a.loose != b.loose:
+		return b.loose
+	case (p.host == "") != (q.host == ""):
 		return p.host != ""
 	}
 	return p.generals > q.generals
