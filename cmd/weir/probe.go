@@ -255,7 +255,7 @@ func firstDenial(answers []reply) *denial {
 	d := &denial{Status: first.status, Headers: map[string]string{}, Body: json.RawMessage("null")}
 	for name, values := range first.header {
 		if limitHeader(name) {
-			d.Headers[name] = strings.Join(values, ", ")
+			d.Headers[spelling(name)] = strings.Join(values, ", ")
 		}
 	}
 	if s, err := strconv.ParseInt(first.header.Get("Retry-After"), 10, 64); err == nil {
@@ -273,6 +273,18 @@ func firstDenial(answers []reply) *denial {
 func limitHeader(name string) bool {
 	n := strings.ToLower(name)
 	return n == "retry-after" || n == "content-type" || strings.HasPrefix(n, "ratelimit") || strings.HasPrefix(n, "x-ratelimit")
+}
+
+// spelling is a field's name as documents write it; Go's client changes the
+// case.
+func spelling(name string) string {
+	if rest, is := strings.CutPrefix(name, "Ratelimit"); is {
+		return "RateLimit" + rest
+	}
+	if strings.HasPrefix(name, "X-Ratelimit") {
+		return strings.ToLower(name)
+	}
+	return name
 }
 
 func writeProbe(c *common, rep *probeReport, lost error) error {

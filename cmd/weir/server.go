@@ -55,6 +55,7 @@ type serverOptions struct {
 	decisions    func(engine.Record)
 	allowedShare float64
 	metrics      *metrics
+	decided      func(context.Context, *engine.Outcome) // in place of metrics
 	observer     *weir.Observer
 	log          *slog.Logger
 }
@@ -76,7 +77,7 @@ func newServer(ctx context.Context, o serverOptions) (*server, error) {
 		Logger: o.log, LogKey: []byte(os.Getenv("WEIR_LOG_KEY")),
 		Decisions: o.decisions, AllowedShare: o.allowedShare, Observer: o.observer,
 	}
-	if o.metrics != nil {
+	if eo.Decided = o.decided; o.metrics != nil {
 		eo.Decided = o.metrics.decided
 	}
 	if s.engine, err = engine.New(eo); err != nil {
