@@ -55,7 +55,7 @@ func (p *Policy) Match(a *Attributes) (Match, error) {
 		return m, nil
 	}
 	m.app.path = paths.r[0].text
-	var best [2]int // operation per reading: index of its hit + 1
+	var found [2][2]int // operations by reading, as the path is and with another last slash: index of the hit + 1
 	route := false
 	last := int32(-1)
 	for i := range hits {
@@ -63,7 +63,11 @@ func (p *Policy) Match(a *Attributes) (Match, error) {
 		t := &p.targets[h.target]
 		if t.kind == operation {
 			// Its other patterns, and its other reading, count too.
-			if at := &best[h.reading]; *at == 0 || moreSpecific(h, &hits[*at-1]) {
+			at := &found[h.reading][0]
+			if h.loose {
+				at = &found[h.reading][1]
+			}
+			if *at == 0 || moreSpecific(h.pattern, hits[*at-1].pattern) {
 				*at = i + 1
 			}
 			continue
@@ -83,8 +87,9 @@ func (p *Policy) Match(a *Attributes) (Match, error) {
 			m.app.hits = append(m.app.hits, newAppHit(t.rule, h, &paths))
 		}
 	}
-	for i, n := range p.operations(hits, best) {
-		if n > 0 && (i == 0 || n != best[0]) {
+	best := operations(hits, [2]int{operationOf(hits, found[0]), operationOf(hits, found[1])})
+	for _, n := range best {
+		if n > 0 {
 			h := &hits[n-1]
 			m.app.hits = append(m.app.hits, newAppHit(p.targets[h.target].rule, h, &paths))
 		}
@@ -125,7 +130,7 @@ func (p *Policy) exempted(hits []hit, readings int) string {
 // operations drops the operation of one reading when the other's is the same
 // or a more specific one. When neither is, both apply: a server may read the
 // path either way.
-func (p *Policy) operations(hits []hit, best [2]int) [2]int {
+func operations(hits []hit, best [2]int) [2]int {
 	if best[0] == 0 || best[1] == 0 {
 		return best
 	}
@@ -141,14 +146,32 @@ func (p *Policy) operations(hits []hit, best [2]int) [2]int {
 	return best
 }
 
-// moreSpecific compares two matches of the same path. One that takes the path
-// as it is comes before one that ignores its last slash.
-func moreSpecific(a, b *hit) bool {
-	p, q := a.pattern, b.pattern
-	switch {
-	case a.loose != b.loose:
-		return b.loose
-	case (p.host == "") != (q.host == ""):
+// operationOf chooses between the best pattern that matches a path as it is and
+// the best that matches with another last slash: the latter only where it is
+// the more specific one, as /a/ is for /a beside a pattern for everything.
+func operationOf(hits []hit, found [2]int) int {
+	if found[0] == 0 || found[1] == 0 {
+		return max(found[0], found[1])
+	}
+	strict, loose := hits[found[0]-1].pattern, hits[found[1]-1].pattern
+	if loose.overrules(strict) {
+		return found[1]
+	}
+	return found[0]
+}
+
+// overrules reports whether a pattern that ignores a path's last slash is more
+// specific than one that takes the path as it is.
+func (p *pattern) overrules(strict *pattern) bool {
+	if (p.host == "") != (strict.host == "") {
+		return strict.host == "" && strict.tail == multi
+	}
+	return p.within(strict)
+}
+
+// moreSpecific compares two patterns that the same path matches.
+func moreSpecific(p, q *pattern) bool {
+	if (p.host == "") != (q.host == "") {
 		return p.host != ""
 	}
 	return p.generals > q.generals

@@ -17,7 +17,7 @@ type pattern struct {
 	exact  bool   // literals compare with their case
 	edge   bool   // written as `path:`, where a last slash counts
 
-	generals int // how many patterns of other operations are more general
+	generals int // how many patterns of operations are more general
 }
 
 // segment is one part of a pattern between slashes.
