@@ -156,11 +156,16 @@ func path(r *http.Request) string {
 	return r.URL.EscapedPath()
 }
 
+// peer is the address of HOST:PORT, as the server writes it, or of HOST.
 func peer(remote string) netip.Addr {
-	if ap, err := netip.ParseAddrPort(remote); err == nil {
-		return ap.Addr()
+	host := remote
+	if i := strings.LastIndexByte(remote, ':'); i > 0 && (remote[i-1] == ']' || strings.IndexByte(remote, ':') == i) {
+		host = remote[:i]
 	}
-	a, _ := netip.ParseAddr(remote) // of a server that leaves out the port
+	if len(host) > 1 && host[0] == '[' && host[len(host)-1] == ']' {
+		host = host[1 : len(host)-1]
+	}
+	a, _ := netip.ParseAddr(host) // the zero address of a Unix socket is nobody's
 	return a
 }
 
