@@ -9,6 +9,7 @@ import (
 
 // matched is what Ops needs of a Match.
 type matched struct {
+	ip      weir.Key // of the address, if an edge rule made it
 	gateway bool     // the gateway's limits apply to a caller with a plan there
 	path    string   // the first reading, for expressions
 	hits    []appHit // operations and limits
@@ -45,11 +46,18 @@ func (p *Policy) Match(a *Attributes) (Match, error) {
 			hits = append(hits, hit{target: n})
 		}
 	}
+	// The lenient reading comes first: of the many spellings of one resource it
+	// makes one value, and so one counter.
 	slices.SortFunc(hits, func(a, b hit) int {
-		if a.target != b.target {
+		switch {
+		case a.target != b.target:
 			return int(a.target - b.target)
+		case a.reading != b.reading:
+			return int(b.reading - a.reading)
+		case a.pattern == nil || b.pattern == nil:
+			return 0
 		}
-		return int(a.reading - b.reading)
+		return a.pattern.order - b.pattern.order
 	})
 	if m.Exempt = p.exempted(hits, paths.n); m.Exempt != "" {
 		return m, nil
@@ -189,12 +197,13 @@ func (p *Policy) sentKey(a *Attributes) bool {
 
 // edgeOps appends the ops of an edge rule.
 func (p *Policy) edgeOps(ops []Op, r *rule, m *Match, a *Attributes) []Op {
-	res := resolver{p: p, client: m.Client, a: a}
+	res := resolver{p: p, client: m.Client, a: a, ip: m.app.ip}
 	// Without callers from a token nothing can go wrong here.
 	c, err := res.counter(&r.by, nil)
 	if err != nil {
 		return ops
 	}
+	m.app.ip = res.ip
 	for _, one := range r.full {
 		ops = append(ops, Op{weir.Op{Limit: one.Limit, Key: c.key, Cost: 1, Shadow: r.shadow, OnFail: r.onFail}, one})
 	}

@@ -17,6 +17,7 @@ type pattern struct {
 	exact  bool   // literals compare with their case
 	edge   bool   // written as `path:`, where a last slash counts
 
+	order    int // among the patterns of its rule
 	generals int // how many patterns of operations are more general
 }
 

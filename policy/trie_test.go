@@ -290,3 +290,38 @@ func TestSpellingsThatAServerServes(t *testing.T) {
 		}
 	}
 }
+
+// manyRules is a trie of n routes, and one for everything.
+func manyRules(t testing.TB, n int) *trie {
+	tr := new(trie)
+	for i := range n {
+		text := fmt.Sprintf("POST /r%d/{id}/orders", i)
+		if i == 0 {
+			text = "/"
+		}
+		p, err := parsePattern(text, false)
+		if err != nil {
+			t.Fatal(err)
+		}
+		tr.add(p, int32(i))
+	}
+	return tr
+}
+
+func TestMatchingAPlainPathAllocatesNothing(t *testing.T) {
+	tr := manyRules(t, 1000)
+	room := make([]hit, 0, 16)
+	n := testing.AllocsPerRun(100, func() {
+		paths, err := readPath("/r500/12/orders")
+		if err != nil {
+			t.Fatal(err)
+		}
+		q := request{method: "POST", path: &paths.r[0]}
+		if hits := tr.find(&q, room); len(hits) != 2 {
+			t.Fatal(len(hits))
+		}
+	})
+	if n != 0 {
+		t.Errorf("%v allocations", n)
+	}
+}
