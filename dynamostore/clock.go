@@ -3,6 +3,7 @@ package dynamostore
 import (
 	"errors"
 	"net/http"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -15,6 +16,10 @@ import (
 // reply has a resolution of one second, so less could not be told from noise.
 const tolerance = 2 * time.Second
 
+// agreeing is how many replies in a row must agree before a clock is corrected:
+// a single odd Date, such as that of a stale copy, moves nothing.
+const agreeing = 3
+
 // clock is the caller's, corrected by what DynamoDB's replies say.
 type clock struct {
 	local   func() int64
@@ -22,6 +27,10 @@ type clock struct {
 
 	offset   atomic.Int64 // ns that are added to local
 	measured atomic.Int64 // ns by which the server was ahead at the last reply
+
+	mu    sync.Mutex
+	lead  int64 // that the last replies agreed upon, against offset
+	count int
 }
 
 func (c *clock) now() int64 { return c.local() + c.offset.Load() }
@@ -43,16 +52,31 @@ func (c *clock) observe(md middleware.Metadata, err error, sent int64) {
 	high := date.UnixNano() + int64(time.Second) - sent
 	lead := low + (high-low)/2
 	c.measured.Store(lead)
-	if !c.correct {
+	if c.correct {
+		c.adjust(low, high, lead)
+	}
+}
+
+// adjust changes the offset when several replies in a row exclude it, and agree
+// on another. What they do not exclude stays, so that now does not flicker.
+func (c *clock) adjust(low, high, lead int64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if offset := c.offset.Load(); offset >= low-int64(tolerance) && offset <= high+int64(tolerance) {
+		c.count = 0
 		return
 	}
-	// Only what the bounds exclude is changed, so that now does not flicker.
-	if offset := c.offset.Load(); offset < low-int64(tolerance) || offset > high+int64(tolerance) {
-		if lead > -int64(tolerance) && lead < int64(tolerance) {
-			lead = 0
-		}
-		c.offset.Store(lead)
+	if c.count == 0 || c.lead < low-int64(tolerance) || c.lead > high+int64(tolerance) {
+		c.lead, c.count = lead, 0
 	}
+	if c.count++; c.count < agreeing {
+		return
+	}
+	c.count = 0
+	if lead > -int64(tolerance) && lead < int64(tolerance) {
+		lead = 0
+	}
+	c.offset.Store(lead)
 }
 
 // serverTime is the Date of a reply. A reply with an Age came from a cache, and

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"strings"
+	"time"
 
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 	"github.com/aws/smithy-go"
@@ -13,6 +14,10 @@ import (
 
 	"github.com/weirlabs/weir"
 )
+
+// signatureTolerance is how wrong a clock may be before AWS may refuse what it
+// has signed.
+const signatureTolerance = 4 * time.Minute
 
 // errorf makes an error that names the table. Keys of items are callers' names
 // and stay out of errors.
@@ -41,8 +46,12 @@ func (s *Store) explain(what string, err error) error {
 		switch api.ErrorCode() {
 		case "AccessDeniedException":
 			return s.errorf(what, "access denied; deciding needs %s on this table (%w)", strings.Join(Definition().Actions, " and "), err)
-		case "UnrecognizedClientException", "InvalidSignatureException", "MissingAuthenticationTokenException", "ExpiredTokenException":
-			return s.errorf(what, "the credentials are not accepted; check them and this machine's clock (%w)", err)
+		case "UnrecognizedClientException", "InvalidSignatureException", "SignatureDoesNotMatch", "MissingAuthenticationTokenException",
+			"ExpiredTokenException", "RequestExpired", "RequestTimeTooSkewed", "AuthFailure":
+			if skew := s.Skew(); skew.Abs() > signatureTolerance {
+				return s.errorf(what, "the signature is not accepted, since this machine's clock is off: DynamoDB's is ahead by %v; set the clock (%w)", skew.Round(time.Second), err)
+			}
+			return s.errorf(what, "the credentials are not accepted; check that they are valid and of the right account (%w)", err)
 		case "ValidationException":
 			return s.errorf(what, "DynamoDB does not accept the request; if the table was not made by weir, look at it with: weir store check --store '%s' (%w)", s.url(), err)
 		}

@@ -39,8 +39,8 @@ type Options struct {
 	MaxKeep time.Duration
 
 	// Now is the clock, in Unix nanoseconds; it is believed as it is. Default:
-	// this machine's clock, corrected when DynamoDB's replies show that it is
-	// wrong by more than two seconds.
+	// this machine's clock, corrected when three of DynamoDB's replies in a row
+	// show that it is wrong by more than two seconds.
 	Now func() int64
 
 	// Observer hears of every round trip. Default nobody.

@@ -11,10 +11,10 @@ import (
 	"github.com/weirlabs/weir/policy"
 )
 
-// Decide judges one request. The Outcome is the caller's to hold; whatever was
-// in it is overwritten. Decide keeps no reference to a beyond the call.
+// Decide judges one request into o, which is the caller's to hold and must be
+// the zero value. Decide keeps no reference to a beyond the call.
 func (e *Engine) Decide(ctx context.Context, a *policy.Attributes, o *Outcome) {
-	o.reset(e)
+	o.begin(e)
 	e.decide(ctx, a, o)
 	if o.now == 0 && (o.Limited() || e.o.Decisions != nil) {
 		o.now = e.now()
@@ -31,9 +31,22 @@ func (e *Engine) Decide(ctx context.Context, a *policy.Attributes, o *Outcome) {
 	}
 }
 
-func (o *Outcome) reset(e *Engine) {
-	*o = Outcome{eng: e, st: e.state.Load(), speaks: -1}
+func (o *Outcome) begin(e *Engine) {
+	o.eng, o.st, o.speaks = e, e.state.Load(), -1
 	o.Verdicts = o.verdicts[:0]
+}
+
+// add appends a verdict in place: a copy of so many words would cost more than
+// the decision itself.
+func (o *Outcome) add(r *policy.Rule, op *weir.Op, d *weir.Decision) {
+	n := len(o.Verdicts)
+	if n < cap(o.Verdicts) {
+		o.Verdicts = o.Verdicts[:n+1]
+	} else {
+		o.Verdicts = append(o.Verdicts, Verdict{})
+	}
+	v := &o.Verdicts[n]
+	v.Rule, v.Key, v.Shadow, v.Decision = r, op.Key, op.Shadow, *d
 }
 
 func (e *Engine) decide(ctx context.Context, a *policy.Attributes, o *Outcome) {
@@ -111,7 +124,7 @@ func (e *Engine) take(ctx context.Context, lim *weir.Limiter, ops []policy.Op, o
 			if err != nil {
 				return false, err
 			}
-			o.Verdicts = append(o.Verdicts, Verdict{Rule: ops[0].Rule, Key: op.Key, Decision: d})
+			o.add(ops[0].Rule, &op, &d)
 			return !d.Allowed, nil
 		}
 	}
@@ -131,8 +144,9 @@ func (e *Engine) reserve(ctx context.Context, lim *weir.Limiter, ops []policy.Op
 	if err != nil {
 		return nil, false, err
 	}
-	for i, each := range r.Each() {
-		o.Verdicts = append(o.Verdicts, Verdict{Rule: ops[i].Rule, Key: list[i].Key, Shadow: list[i].Shadow, Decision: each})
+	each := r.Each()
+	for i := range each {
+		o.add(ops[i].Rule, &list[i], &each[i])
 	}
 	return r, !d.Allowed, nil
 }

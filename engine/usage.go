@@ -56,7 +56,7 @@ type usageAnswer struct {
 // is not [Outcome.Served] it says what to answer instead: a refusal, 401 for a
 // caller without valid credentials where the policy has any, or 503.
 func (e *Engine) Usage(ctx context.Context, a *policy.Attributes, o *Outcome) []byte {
-	o.reset(e)
+	o.begin(e)
 	body := e.answerUsage(ctx, a, o)
 	if o.Limited() {
 		o.DenialID = denialID()

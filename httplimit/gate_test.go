@@ -213,3 +213,5 @@ application:
 
 // wait moves the clock of the test's bubble on.
 func wait(d time.Duration) { <-time.After(d) }
+
+func canGiveBack(o *engine.Options) { o.CanGiveBack = true }

@@ -138,14 +138,12 @@ func (c *call) Value(key any) any {
 
 // attributes turns a request into what a policy sees of it.
 func attributes(a *policy.Attributes, r *http.Request) {
-	*a = policy.Attributes{
-		Method:   strings.ToUpper(r.Method), // a service that reads `post` as POST must not be reached uncounted
-		Host:     r.Host,
-		Path:     path(r),
-		RawQuery: r.URL.RawQuery,
-		Header:   r.Header,
-		Peer:     peer(r.RemoteAddr),
-	}
+	a.Method = strings.ToUpper(r.Method) // a service that reads `post` as POST must not be reached uncounted
+	a.Host = r.Host
+	a.Path = path(r)
+	a.RawQuery = r.URL.RawQuery
+	a.Header = r.Header
+	a.Peer = peer(r.RemoteAddr)
 }
 
 // path is the request's path as it came, escapes and all.
@@ -158,11 +156,16 @@ func path(r *http.Request) string {
 	return r.URL.EscapedPath()
 }
 
+// peer is the address of HOST:PORT, as the server writes it, or of HOST.
 func peer(remote string) netip.Addr {
-	if ap, err := netip.ParseAddrPort(remote); err == nil {
-		return ap.Addr()
+	host := remote
+	if i := strings.LastIndexByte(remote, ':'); i > 0 && (remote[i-1] == ']' || strings.IndexByte(remote, ':') == i) {
+		host = remote[:i]
 	}
-	a, _ := netip.ParseAddr(remote) // of a server that leaves out the port
+	if len(host) > 1 && host[0] == '[' && host[len(host)-1] == ']' {
+		host = host[1 : len(host)-1]
+	}
+	a, _ := netip.ParseAddr(host) // the zero address of a Unix socket is nobody's
 	return a
 }
 

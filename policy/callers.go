@@ -182,9 +182,16 @@ func (l *loader) form(n *node, layer Layer, callers []caller, patterns []*patter
 		word = strings.TrimSpace(word)
 		kind, name, dotted := strings.Cut(word, ".")
 		switch {
+		case word == "":
+			l.wrong(n, "write account+path.NAME, account+agent, ...", "a word is missing beside the +")
+			return f, false
 		case dotted && (kind == "path" || kind == "header" || kind == "query"):
 			if i == 0 {
 				l.wrong(n, "write account+"+word+", or ip+"+word, "%s alone is chosen by whoever calls", show(word))
+				return f, false
+			}
+			if layer == Edge && kind == "path" {
+				l.wrong(n, "use ip, ip+header.NAME or ip+query.NAME", "path: of the edge has no names for %s to refer to", show(word))
 				return f, false
 			}
 			p, ok := l.part(n, kind, name, patterns)

@@ -96,7 +96,8 @@ func (k *compiler) target(t target, patterns []*pattern) {
 	if len(patterns) == 0 {
 		k.p.always = append(k.p.always, n)
 	}
-	for _, pt := range patterns {
+	for i, pt := range patterns {
+		pt.order = i
 		k.p.trie.add(pt, n)
 	}
 }

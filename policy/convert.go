@@ -41,6 +41,9 @@ func (d *document) convert(n ast.Node, depth int) *node {
 		d.wrong(out, "put the text in quotes if it begins with !; otherwise remove the tag", "YAML tags are not used in a policy; this one would swallow what follows")
 	case *ast.AnchorNode:
 		d.wrong(out, "write the value out where it is used", "YAML anchors are not used in a policy")
+		if x.Value != nil {
+			return d.convert(x.Value, depth+1)
+		}
 	case *ast.AliasNode:
 		d.wrong(out, "write the value out, or put the text in quotes if it begins with *", "YAML aliases are not used in a policy")
 	case *ast.SequenceNode:
@@ -68,11 +71,11 @@ func (d *document) number(out *node, t *token.Token) {
 		out.shape = integer
 		return
 	}
-	plain := strings.TrimLeft(digits, "0")
-	if strings.Trim(plain, "0123456789") != "" || plain == "" {
-		plain = "10"
+	meant := strings.TrimLeft(strings.ReplaceAll(digits, "_", ""), "0")
+	if v, err := strconv.ParseInt(digits, 0, 64); err == nil && digits[0] == '0' && strings.Trim(digits, "0123456789") != "" {
+		meant = strconv.FormatInt(v, 10)
 	}
-	d.wrong(out, "write the digits only, such as "+strconv.Quote(plain)+" without quotes", "%s is read as different numbers by different programs", t.Value)
+	d.wrong(out, "write "+meant, "%s is read as different numbers by different programs", t.Value)
 }
 
 // mapping converts the fields of an object.
@@ -81,10 +84,12 @@ func (d *document) mapping(out *node, values []*ast.MappingValueNode, depth int)
 	for _, v := range values {
 		if _, ok := v.Key.(*ast.MergeKeyNode); ok {
 			d.wrong(d.at(v.Key), "write the fields out", "merge keys are not used in a policy")
+			out.partial = true
 			continue
 		}
 		key := d.convert(v.Key, depth+1)
 		if key.shape == broken {
+			out.partial = true
 			continue
 		}
 		if key.shape != scalar && key.shape != integer {
@@ -127,6 +132,9 @@ func (d *document) swallowed(out, key *node, tag *ast.TagNode, depth int) {
 // show quotes a text of the file for a message, cut to a readable length.
 func show(s string) string {
 	const most = 60
+	if s == "" {
+		return "an empty text"
+	}
 	if r := []rune(s); len(r) > most {
 		s = string(r[:most]) + "..."
 	}

@@ -37,14 +37,17 @@ func (l *loader) object(n *node, what string, rows ...row) {
 	if !l.is(n, object, what) {
 		return
 	}
+	names := make([]string, len(rows))
+	for i := range rows {
+		names[i] = rows[i].name
+	}
+	meant := map[string]bool{} // by a misspelt field
 	for _, f := range n.fields {
 		r := find(rows, f.key.text)
 		if r == nil {
-			names := make([]string, len(rows))
-			for i := range rows {
-				names[i] = rows[i].name
+			if meant[nearest(f.key.text, names)] = true; f.value.shape != broken {
+				l.wrong(f.key, suggest(f.key.text, names, advice[f.key.text]), "unknown field %s in %s", show(f.key.text), what)
 			}
-			l.wrong(f.key, suggest(f.key.text, names, advice[f.key.text]), "unknown field %s in %s", show(f.key.text), what)
 			continue
 		}
 		if f.value.shape != broken {
@@ -52,10 +55,22 @@ func (l *loader) object(n *node, what string, rows ...row) {
 		}
 	}
 	for _, r := range rows {
-		if r.need && n.get(r.name) == nil {
-			l.wrong(n, "", "%s needs a field %s", what, show(r.name))
+		if r.need && n.get(r.name) == nil && !meant[r.name] && !n.partial {
+			l.wrong(n, needed[r.name], "%s needs a field %s", what, show(r.name))
 		}
 	}
+}
+
+// needed shows what a missing field may look like.
+var needed = map[string]string{
+	"weir":  "begin the file with weir: 1",
+	"name":  "counters belong to the name: write name: orders",
+	"by":    "say who shares a counter: by: account, by: [account, ip] or by: ip",
+	"limit": "write limit: 10/s burst 20, or limit: quota 100/day",
+	"match": "write match: POST /orders",
+	"path":  "write path: /webhooks/*",
+	"file":  "name the file with one OWNER PLAN SHA256HEX a line",
+	"plans": "name the plans and their limits",
 }
 
 // advice says what to write for names that other products use.
@@ -66,6 +81,8 @@ var advice = map[string]string{
 	"period":   "the period is part of the limit: quota 100/day",
 	"requests": "a rate is written in one piece: limit: 10/s burst 20",
 	"key":      "who shares a counter is said by `by:`",
+	"match":    "paths are named by `path:` here, such as /api/*",
+	"path":     "routes are named by `match:` here, such as POST /orders",
 	"methods":  "the method is part of the pattern: match: POST /orders",
 	"method":   "the method is part of the pattern: match: POST /orders",
 	"dry_run":  "write mode: shadow",
@@ -81,14 +98,14 @@ func find(rows []row, name string) *row {
 	return nil
 }
 
-// suggest is the fix for an unknown word: the nearest known one, or advice, or
-// all that are known.
+// suggest is the fix for an unknown word: the nearest known one, else advice,
+// else all that are known.
 func suggest(word string, known []string, advice string) string {
-	if advice != "" {
-		return advice
-	}
 	if best := nearest(word, known); best != "" {
 		return "did you mean " + show(best) + "?"
+	}
+	if advice != "" {
+		return advice
 	}
 	if len(known) == 0 {
 		return ""
@@ -105,7 +122,7 @@ func contains(list []string, s string) bool {
 	return false
 }
 
-var shapeNames = map[shape]string{scalar: "a text", integer: "a number", list: "a list", object: "fields"}
+var shapeNames = map[shape]string{scalar: "a text", integer: "a number", list: "a list", object: "a set of fields"}
 
 // is reports a node of another shape than the wanted one.
 func (l *loader) is(n *node, want shape, what string) bool {
@@ -117,7 +134,7 @@ func (l *loader) is(n *node, want shape, what string) bool {
 		if n.flow && n.shape == object && want == scalar {
 			hint = "a text that begins with { needs quotes"
 		}
-		l.wrong(n, hint, "%s is %s, and %s stands here", what, shapeNames[want], shapeNames[n.shape])
+		l.wrong(n, hint, "%s must be %s, and %s stands here", what, shapeNames[want], shapeNames[n.shape])
 	}
 	return false
 }
@@ -288,7 +305,7 @@ func (l *loader) limits(to *[]limitAt) func(*node) {
 	})
 }
 
-// name gives the limits of one list their names: the first has the list's,
+// nameAll gives the limits of one list their names: the first has the list's,
 // further ones get .UNIT or .quota-UNIT.
 func (l *loader) nameAll(limits []limitAt, name string, revision uint32) []weir.Limit {
 	var out []weir.Limit

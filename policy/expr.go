@@ -156,6 +156,10 @@ func (l *loader) program(n *node, what string, as expr.Option) *vm.Program {
 			at.width = 1
 		}
 	}
+	message = strings.NewReplacer("expected float64", "expected a number", "expected bool", "expected true or false", `Operator("=")`, "=").Replace(message)
+	if strings.HasSuffix(message, "token =") {
+		hint = "compare with =="
+	}
 	if rest, ok := strings.CutPrefix(message, "unknown name "); ok {
 		if best := nearest(rest, []string{"method", "host", "path", "ip", "plan", "claims", "header", "query"}); best != "" {
 			hint = "did you mean " + show(best) + "?"

@@ -1,5 +1,222 @@
 package policy
 
-// findings are warnings: what is allowed, and most probably not meant.
+import (
+	"fmt"
+	"math"
+
+	"github.com/weirlabs/weir"
+)
+
+// findings are warnings about what is allowed, and most probably not meant: a
+// limit in the wrong layer, one that never acts, an item that grows too large.
 func (k *compiler) findings() {
+	if k.failed() {
+		return // first things first
+	}
+	for i := range k.described {
+		k.misplaced(&k.described[i])
+		k.unreachable(&k.described[i])
+	}
+	k.lonely()
+	k.itemSizes()
+	for i := range k.gatewayPlans {
+		k.dominated(k.gatewayPlans[i].limits)
+	}
+	for i := range k.plans {
+		for j := range k.plans[i].operations {
+			k.dominated(k.plans[i].operations[j].limits)
+		}
+	}
+}
+
+// misplaced finds business rules by address, and business words at the edge.
+func (k *compiler) misplaced(d *described) {
+	c := d.conf
+	switch {
+	case d.layer == Edge && c.deniedAt != nil:
+		k.doubt(c.deniedAt, "remove it, or move the limit to application.limits", "a message for customers at the edge: an edge rule stops abuse, and is answered with a fixed sentence")
+	case d.layer == Application && d.rule.byPlan == nil && len(d.patterns) > 0 && len(d.rule.by.forms) > 0 && d.addressOnly(k.p.callers):
+		k.doubt(c.by, "write by: [account, ip]; what shall stop abuse belongs to edge:", "a business limit by address: customers behind one address share it, and one customer has several")
+	}
+}
+
+// addressOnly reports whether every form is an address, alone.
+func (d *described) addressOnly(callers []caller) bool {
+	for _, f := range d.rule.by.forms {
+		if !onlyAddress(f, callers) {
+			return false
+		}
+	}
+	return true
+}
+
+// unreachable finds rules, and parts of rules, that no request can reach.
+func (k *compiler) unreachable(d *described) {
+	c := d.conf
+	if len(d.patterns) > 0 && c.name != nil && d.layer != Gateway {
+		covered := 0
+		for _, p := range d.patterns {
+			for _, x := range k.exempted {
+				if exempts(x, p) {
+					covered++
+					break
+				}
+			}
+		}
+		if covered == len(d.patterns) {
+			k.doubt(c.name, "remove the limit or the exemption", "the limit %s is never reached: every path that it matches is exempt", show(c.name.text))
+		}
+	}
+	if d.layer != Gateway {
+		k.dominated(c.limit)
+		k.dominated(c.anon)
+	}
+	if c.anonAt == nil || len(d.rule.by.forms) == 0 {
+		return
+	}
+	if d.addressOnly(k.p.callers) {
+		k.doubt(c.anonAt, "write it as limit:", "by: is always the address, so anonymous: is the only limit that acts")
+	} else if f := d.rule.by.forms[len(d.rule.by.forms)-1]; f.everyone {
+		k.doubt(c.anonAt, "remove the line", "anonymous: never acts, because everyone is always present")
+	}
+}
+
+// exempts reports whether an exemption covers all that a pattern matches, with
+// and without a last slash.
+func exempts(x, p *pattern) bool {
+	other := *p
+	switch {
+	case p.tail == nothing:
+		other.tail = slash
+	case len(p.segs) > 0:
+		other.tail = nothing
+	}
+	return p.within(x) && other.within(x)
+}
+
+// lonely finds a policy that has one limit for everything.
+func (k *compiler) lonely() {
+	if len(k.described) != 1 {
+		return
+	}
+	d := &k.described[0]
+	all := len(d.patterns) == 0
+	for _, p := range d.patterns {
+		all = all || p.method == "" && p.host == "" && p.tail == multi && len(p.segs) == 0
+	}
+	if d.layer == Application && all && d.conf.name != nil {
+		k.doubt(d.conf.name, "limit addresses under edge:, and customers by route under application.limits", "one limit for everything: cheap and expensive calls, abuse and business share it")
+	}
+}
+
+// dominated finds limits of a list that can never act, because another one of
+// the list always refuses first.
+func (k *compiler) dominated(limits []limitAt) {
+	for i, a := range limits {
+		for j, b := range limits {
+			if i != j && neverActs(a.Limit, b.Limit) && !(j > i && neverActs(b.Limit, a.Limit)) {
+				k.doubt(a.at, "remove it, or make it the tighter one", "the limit %s never acts: %s always refuses first", show(a.String()), show(b.String()))
+				break
+			}
+		}
+	}
+}
+
+// neverActs reports whether whatever b lets through is allowed by a too. It
+// says so only where that holds at every instant.
+func neverActs(a, b weir.Limit) bool {
+	switch {
+	case a.IsBucket() && b.IsBucket():
+		return b.Max() <= a.Max() && perSecond(b) <= perSecond(a)
+	case a.IsBucket():
+		// Two windows of b may meet within an instant.
+		return 2*b.Max() <= a.Max() && float64(b.Max())/period(b) <= perSecond(a)
+	case b.IsBucket():
+		return float64(b.Max())+perSecond(b)*a.Horizon().Seconds() <= float64(a.Max())
+	}
+	return period(b) >= a.Horizon().Seconds() && 2*b.Max() <= a.Max()
+}
+
+func period(l weir.Limit) float64 { return l.Period().Duration().Seconds() }
+
+func perSecond(l weir.Limit) float64 {
+	n, scale := l.Rate()
+	return float64(n) / float64(scale) / period(l)
+}
+
+// itemSizes estimates the items of every caller: above 1 KB a write costs two
+// units.
+func (k *compiler) itemSizes() {
+	const most = 1024
+	type item struct {
+		size int
+		last *node
+		seen map[string]bool
+	}
+	items := map[string]*item{}
+	add := func(kind string, limits []*Rule, at *node) {
+		it := items[kind]
+		if it == nil {
+			// The key with an id of usual length, the expiry and four nonces.
+			it = &item{size: len("pk") + len(kind) + 38 + len("expiresAt") + 6 + 4*13, seen: map[string]bool{}}
+			items[kind] = it
+		}
+		for _, r := range limits {
+			if id := r.Name + r.Limit.Period().String(); !it.seen[id] {
+				it.seen[id] = true
+				it.size += fieldSize(r.Limit)
+				it.last = at
+			}
+		}
+	}
+	for _, d := range k.described {
+		switch {
+		case d.layer == Edge && !k.p.edgeShared || d.conf.name == nil:
+		case d.layer == Gateway:
+			// A key has one plan.
+		case d.rule.byPlan != nil:
+			for _, limits := range d.rule.byPlan {
+				add("account", limits, d.conf.name)
+			}
+		default:
+			for _, f := range d.rule.by.forms {
+				kind := ""
+				for _, c := range f.callers {
+					kind += k.p.callers[c].name + "+"
+				}
+				for _, p := range f.parts {
+					kind += p.kind + "+"
+				}
+				add(kind, d.rule.full, d.conf.name)
+			}
+		}
+	}
+	for kind, it := range items {
+		if it.size > most && it.last != nil {
+			k.doubt(it.last, "shorten names, or share limits between routes", "the limits of one %s need about %d bytes in the store; above %d a write costs twice as much",
+				trimPlus(kind), it.size/10*10, most)
+		}
+	}
+}
+
+func trimPlus(s string) string {
+	for len(s) > 0 && s[len(s)-1] == '+' {
+		s = s[:len(s)-1]
+	}
+	return s
+}
+
+// fieldSize is about what a limit takes in an item: names, and numbers of two
+// digits a byte.
+func fieldSize(l weir.Limit) int {
+	number := func(v int64) int { return 2 + int(math.Log10(float64(max(v, 1))))/2 }
+	name := len(l.Name()) + 2
+	if l.IsBucket() {
+		return 4*name + 11 + 2*number(int64(l.Horizon())) + 3
+	}
+	unit := len(fmt.Sprint("@", l.Period()))
+	if l.IsQuota() && !l.OnCalendar() {
+		return 2*(name+unit) + 11 + number(l.Max())
+	}
+	return 2 * (name + unit + len(":1796000400") + number(l.Max()))
 }

@@ -9,6 +9,7 @@ import (
 
 // matched is what Ops needs of a Match.
 type matched struct {
+	ip      weir.Key // of the address, if an edge rule made it
 	gateway bool     // the gateway's limits apply to a caller with a plan there
 	path    string   // the first reading, for expressions
 	hits    []appHit // operations and limits
@@ -37,7 +38,7 @@ func (p *Policy) Match(a *Attributes) (Match, error) {
 	var room [16]hit
 	hits := room[:0]
 	for i := range paths.all() {
-		q.path, q.reading = &paths.r[i], int32(i)
+		q.path, q.reading = &paths.r[i], int16(i)
 		hits = p.trie.find(&q, hits)
 	}
 	for _, n := range p.always {
@@ -45,17 +46,24 @@ func (p *Policy) Match(a *Attributes) (Match, error) {
 			hits = append(hits, hit{target: n})
 		}
 	}
+	// The lenient reading comes first: of the many spellings of one resource it
+	// makes one value, and so one counter.
 	slices.SortFunc(hits, func(a, b hit) int {
-		if a.target != b.target {
+		switch {
+		case a.target != b.target:
 			return int(a.target - b.target)
+		case a.reading != b.reading:
+			return int(b.reading - a.reading)
+		case a.pattern == nil || b.pattern == nil:
+			return 0
 		}
-		return int(a.reading - b.reading)
+		return a.pattern.order - b.pattern.order
 	})
 	if m.Exempt = p.exempted(hits, paths.n); m.Exempt != "" {
 		return m, nil
 	}
 	m.app.path = paths.r[0].text
-	var best [2]int // operation per reading: index of its hit + 1
+	var found [2][2]int // operations by reading, as the path is and with another last slash: index of the hit + 1
 	route := false
 	last := int32(-1)
 	for i := range hits {
@@ -63,7 +71,11 @@ func (p *Policy) Match(a *Attributes) (Match, error) {
 		t := &p.targets[h.target]
 		if t.kind == operation {
 			// Its other patterns, and its other reading, count too.
-			if at := &best[h.reading]; *at == 0 || moreSpecific(h.pattern, hits[*at-1].pattern) {
+			at := &found[h.reading][0]
+			if h.loose {
+				at = &found[h.reading][1]
+			}
+			if *at == 0 || moreSpecific(h.pattern, hits[*at-1].pattern) {
 				*at = i + 1
 			}
 			continue
@@ -83,8 +95,9 @@ func (p *Policy) Match(a *Attributes) (Match, error) {
 			m.app.hits = append(m.app.hits, newAppHit(t.rule, h, &paths))
 		}
 	}
-	for i, n := range p.operations(hits, best) {
-		if n > 0 && (i == 0 || n != best[0]) {
+	best := operations(hits, [2]int{operationOf(hits, found[0]), operationOf(hits, found[1])})
+	for _, n := range best {
+		if n > 0 {
 			h := &hits[n-1]
 			m.app.hits = append(m.app.hits, newAppHit(p.targets[h.target].rule, h, &paths))
 		}
@@ -125,7 +138,7 @@ func (p *Policy) exempted(hits []hit, readings int) string {
 // operations drops the operation of one reading when the other's is the same
 // or a more specific one. When neither is, both apply: a server may read the
 // path either way.
-func (p *Policy) operations(hits []hit, best [2]int) [2]int {
+func operations(hits []hit, best [2]int) [2]int {
 	if best[0] == 0 || best[1] == 0 {
 		return best
 	}
@@ -139,6 +152,29 @@ func (p *Policy) operations(hits []hit, best [2]int) [2]int {
 		best[0] = 0
 	}
 	return best
+}
+
+// operationOf chooses between the best pattern that matches a path as it is and
+// the best that matches with another last slash: the latter only where it is
+// the more specific one, as /a/ is for /a beside a pattern for everything.
+func operationOf(hits []hit, found [2]int) int {
+	if found[0] == 0 || found[1] == 0 {
+		return max(found[0], found[1])
+	}
+	strict, loose := hits[found[0]-1].pattern, hits[found[1]-1].pattern
+	if loose.overrules(strict) {
+		return found[1]
+	}
+	return found[0]
+}
+
+// overrules reports whether a pattern that ignores a path's last slash is more
+// specific than one that takes the path as it is.
+func (p *pattern) overrules(strict *pattern) bool {
+	if (p.host == "") != (strict.host == "") {
+		return strict.host == "" && strict.tail == multi
+	}
+	return p.within(strict)
 }
 
 // moreSpecific compares two patterns that the same path matches.
@@ -161,12 +197,13 @@ func (p *Policy) sentKey(a *Attributes) bool {
 
 // edgeOps appends the ops of an edge rule.
 func (p *Policy) edgeOps(ops []Op, r *rule, m *Match, a *Attributes) []Op {
-	res := resolver{p: p, client: m.Client, a: a}
+	res := resolver{p: p, client: m.Client, a: a, ip: m.app.ip}
 	// Without callers from a token nothing can go wrong here.
 	c, err := res.counter(&r.by, nil)
 	if err != nil {
 		return ops
 	}
+	m.app.ip = res.ip
 	for _, one := range r.full {
 		ops = append(ops, Op{weir.Op{Limit: one.Limit, Key: c.key, Cost: 1, Shadow: r.shadow, OnFail: r.onFail}, one})
 	}

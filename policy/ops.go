@@ -20,7 +20,10 @@ func (p *Policy) Ops(m *Match, a *Attributes, id Identity) ([]Op, error) {
 	if m.NeedsKey && id.KeyOwner == "" {
 		return nil, unauthorized("an API key is required")
 	}
-	res := resolver{p: p, client: m.Client, a: a, id: id}
+	if len(m.app.hits) == 0 && (!m.app.gateway || id.KeyOwner == "") {
+		return nil, nil
+	}
+	res := resolver{p: p, client: m.Client, a: a, id: id, ip: m.app.ip}
 	plan := 0
 	if len(p.plans) > 0 {
 		plan = p.planOf(&id)

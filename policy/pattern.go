@@ -12,13 +12,13 @@ type pattern struct {
 	method string // "" covers every method, GET covers HEAD
 	host   string // "" covers every host
 	segs   []segment
-	multi  bool // and any number of further segments
-	final  finalSlash
-	exact  bool   // literals compare with their case
-	edge   bool   // written as `path:`
+	tail   tail
 	rest   string // the name of {name...}
+	exact  bool   // literals compare with their case
+	edge   bool   // written as `path:`, where a last slash counts
 
-	generals int // how many other operations are more general
+	order    int // among the patterns of its rule
+	generals int // how many patterns of operations are more general
 }
 
 // segment is one part of a pattern between slashes.
@@ -28,13 +28,13 @@ type segment struct {
 	name    string // of a wildcard
 }
 
-// finalSlash says what a pattern wants of a path's last slash.
-type finalSlash uint8
+// tail is what may follow the segments of a pattern.
+type tail uint8
 
 const (
-	eitherWay finalSlash = iota // match:
-	without                     // path: /a
-	with                        // path: /a/, and of /a/* what is nothing but /a/
+	nothing tail = iota // /a
+	slash               // /a/{$}
+	multi               // /a/ and /a/{name...}: a slash, and whatever follows it
 )
 
 // flaw is a mistake in a pattern with the way out of it.
@@ -65,11 +65,11 @@ func parsePattern(text string, exact bool) (*pattern, error) {
 			return nil, err
 		}
 	}
-	slash := strings.IndexByte(rest, '/')
-	if slash < 0 {
+	at := strings.IndexByte(rest, '/')
+	if at < 0 {
 		return nil, flawed("write [METHOD] [HOST]/PATH, such as POST /orders", "pattern %s has no path", show(text))
 	}
-	p.host, rest = normalHost(rest[:slash]), rest[slash:]
+	p.host, rest = normalHost(rest[:at]), rest[at:]
 	if strings.ContainsAny(p.host, "{} ") {
 		return nil, flawed("wildcards stand in the path", "the host of %s has a wildcard or a space", show(text))
 	}
@@ -82,7 +82,7 @@ func parsePattern(text string, exact bool) (*pattern, error) {
 		last := i == len(parts)-1
 		switch {
 		case part == "" && last:
-			p.multi = true
+			p.tail = multi
 		case part == "":
 			return nil, flawed("write one slash", "pattern %s has two slashes in a row", show(text))
 		case strings.HasPrefix(part, "{") && strings.HasSuffix(part, "}"):
@@ -91,10 +91,11 @@ func parsePattern(text string, exact bool) (*pattern, error) {
 				if !last {
 					return nil, flawed("{$} marks the end of a path", "{$} does not end the pattern %s", show(text))
 				}
+				p.tail = slash
 				break
 			}
-			name, p.multi = strings.CutSuffix(name, "...")
-			if p.multi && !last {
+			name, all := strings.CutSuffix(name, "...")
+			if all && !last {
 				return nil, flawed("{name...} ends a pattern", "{%s...} does not end the pattern %s", name, show(text))
 			}
 			if !isIdent(name) {
@@ -104,8 +105,8 @@ func parsePattern(text string, exact bool) (*pattern, error) {
 				return nil, flawed("give every wildcard a name of its own", "{%s} stands twice in %s", name, show(text))
 			}
 			seen[name] = true
-			if p.multi {
-				p.rest = name
+			if all {
+				p.tail, p.rest = multi, name
 			} else {
 				p.segs = append(p.segs, segment{name: name})
 			}
@@ -122,7 +123,7 @@ func parsePattern(text string, exact bool) (*pattern, error) {
 
 // parseGlob reads a `path:` of the edge or of an exemption.
 func parseGlob(text string) (*pattern, error) {
-	p := &pattern{text: text, final: without, edge: true}
+	p := &pattern{text: text, edge: true}
 	if !strings.HasPrefix(text, "/") {
 		hint := "write /" + text
 		if at := strings.IndexByte(text, ' '); at >= 0 {
@@ -137,14 +138,12 @@ func parseGlob(text string) (*pattern, error) {
 	if strings.Contains(rest, "*") {
 		return nil, flawed("* stands alone after the last slash: /api/*", "* stands in the middle of %s", show(text))
 	}
-	p.multi = all
 	if all {
-		p.final = with
+		p.tail = multi
 	} else if cut, ok := strings.CutSuffix(rest, "/"); ok {
-		rest, p.final = cut, with
+		rest, p.tail = cut, slash
 	}
 	if rest == "" {
-		p.final = eitherWay // the root is a slash and nothing else
 		return p, nil
 	}
 	for _, part := range strings.Split(rest[1:], "/") {
@@ -214,12 +213,26 @@ func (p *pattern) names() []string {
 	return out
 }
 
-// within reports whether whatever matches p matches q too. Hosts don't count.
+// fits reports whether a path of n segments, which ends in a slash or does
+// not, has a length that the pattern wants.
+func (t tail) fits(want, n int, slashed bool) bool {
+	switch t {
+	case nothing:
+		return n == want && !slashed
+	case slash:
+		return n == want && slashed
+	}
+	return n > want || n == want && slashed
+}
+
+// within reports whether whatever matches p matches q too, in the sense of
+// ServeMux, in which a last slash counts. Hosts are left out.
 func (p *pattern) within(q *pattern) bool {
 	if q.method != "" && q.method != p.method && !(q.method == "GET" && p.method == "HEAD") {
 		return false
 	}
-	if len(q.segs) > len(p.segs) || !q.multi && (p.multi || len(q.segs) != len(p.segs)) {
+	if p.tail == multi && q.tail != multi || p.tail == multi && len(p.segs) < len(q.segs) ||
+		p.tail != multi && !q.tail.fits(len(q.segs), len(p.segs), p.tail == slash) {
 		return false
 	}
 	for i, s := range q.segs {
@@ -241,13 +254,14 @@ func same(p, q *pattern, i int) bool {
 	return p.segs[i].literal == q.segs[i].literal
 }
 
-// meets reports whether some request matches both. Hosts don't count.
+// meets reports whether some request matches both, in the same sense.
 func (p *pattern) meets(q *pattern) bool {
 	if p.method != "" && q.method != "" && p.method != q.method &&
 		!(p.method == "GET" && q.method == "HEAD") && !(p.method == "HEAD" && q.method == "GET") {
 		return false
 	}
-	if !p.multi && len(p.segs) < len(q.segs) || !q.multi && len(q.segs) < len(p.segs) {
+	if p.tail != multi && !q.tail.fits(len(q.segs), len(p.segs), p.tail == slash) ||
+		q.tail != multi && !p.tail.fits(len(p.segs), len(q.segs), q.tail == slash) {
 		return false
 	}
 	for i := range min(len(p.segs), len(q.segs)) {

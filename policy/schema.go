@@ -166,6 +166,7 @@ func (l *loader) readJWT(n *node) *JWT {
 		source("hs256_secret_env", func(n *node) {
 			if j.SecretEnv = n.text; strings.Trim(strings.ToUpper(n.text), "ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_") != "" || n.text == "" {
 				l.wrong(n, "write the variable's name, never the secret", "this is not the name of an environment variable")
+				l.problems[len(l.problems)-1].Excerpt = "" // it may be the secret
 			}
 		}),
 		source("public_key_file", func(n *node) { j.PublicKey = l.publicKey(n) }),
@@ -269,34 +270,33 @@ func (l *loader) readExempt(n *node) *ruleConf {
 
 func (l *loader) readEdge(n *node) *ruleConf {
 	c := &ruleConf{at: n, priority: -1}
-	rows := append(l.answerRows(c), l.nameRow(c, "a limit"), l.pathRow(c, false),
-		row{"limit", true, l.limits(&c.limit)},
-		row{"by", true, keep(&c.by)},
-		row{"priority", false, func(n *node) {
+	rows := append([]row{l.nameRow(c, "a limit"), l.pathRow(c, false),
+		{"limit", true, l.limits(&c.limit)},
+		{"by", true, keep(&c.by)},
+		{"priority", false, func(n *node) {
 			c.priorityNode = n
 			l.number("priority", &c.priority, 0, math.MaxInt32)(n)
 		}},
-		row{"except_ips", false, l.prefixes("except_ips", &c.except, nil)})
+		{"except_ips", false, l.prefixes("except_ips", &c.except, nil)}}, l.answerRows(c)...)
 	l.object(n, "an edge rule", rows...)
 	return c
 }
 
 func (l *loader) readGateway(n *node, c *config) {
 	c.gateway.at = n
-	rows := append(l.answerRows(&c.gateway), l.matchRow(&c.gateway),
-		row{"plans", true, func(n *node) {
-			if !l.is(n, object, "plans") {
-				return
+	rows := append([]row{l.matchRow(&c.gateway), {"plans", true, func(n *node) {
+		if !l.is(n, object, "plans") {
+			return
+		}
+		for _, f := range n.fields {
+			if f.value.shape == broken || !l.checkName(f.key, "a plan") {
+				continue
 			}
-			for _, f := range n.fields {
-				if f.value.shape == broken || !l.checkName(f.key, "a plan") {
-					continue
-				}
-				p := planLimits{name: f.key}
-				l.limits(&p.limits)(f.value)
-				c.gatewayPlans = append(c.gatewayPlans, p)
-			}
-		}})
+			p := planLimits{name: f.key}
+			l.limits(&p.limits)(f.value)
+			c.gatewayPlans = append(c.gatewayPlans, p)
+		}
+	}}}, l.answerRows(&c.gateway)...)
 	l.object(n, "gateway", rows...)
 }
 
@@ -343,21 +343,21 @@ func (l *loader) readOperations(n *node, c *config) {
 		o := &ruleConf{at: f.value, name: f.key}
 		match := l.matchRow(o)
 		match.need = true
-		l.object(f.value, "an operation", append(append(l.answerRows(o), l.countRows(o)...), match)...)
+		l.object(f.value, "an operation", append(append([]row{match}, l.countRows(o)...), l.answerRows(o)...)...)
 		c.operations = append(c.operations, o)
 	}
 }
 
 func (l *loader) readLimit(n *node) *ruleConf {
 	c := &ruleConf{at: n}
-	rows := append(append(l.answerRows(c), l.countRows(c)...), l.nameRow(c, "a limit"), l.matchRow(c),
-		row{"by", true, keep(&c.by)},
-		row{"limit", true, l.limits(&c.limit)},
-		row{"anonymous", false, func(n *node) { c.anonAt = n; l.limits(&c.anon)(n) }},
-		row{"share", false, func(n *node) {
+	rows := []row{l.nameRow(c, "a limit"), l.matchRow(c),
+		{"by", true, keep(&c.by)},
+		{"limit", true, l.limits(&c.limit)},
+		{"anonymous", false, func(n *node) { c.anonAt = n; l.limits(&c.anon)(n) }},
+		{"share", false, func(n *node) {
 			l.wrong(n, "remove the line, and write on_store_error: allow or deny", "share comes with on_store_error: local, in a later version")
-		}})
-	l.object(n, "a limit", rows...)
+		}}}
+	l.object(n, "a limit", append(append(rows, l.countRows(c)...), l.answerRows(c)...)...)
 	return c
 }
 

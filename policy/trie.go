@@ -22,7 +22,8 @@ type leaf struct {
 // hit is a leaf with the reading of the path that it matched.
 type hit struct {
 	target  int32
-	reading int32
+	reading int16
+	loose   bool // only when a last slash is added or left out
 	pattern *pattern
 }
 
@@ -46,7 +47,7 @@ func (t *trie) add(p *pattern, target int32) {
 		}
 		b = next
 	}
-	if p.multi {
+	if p.tail == multi {
 		b.multis = append(b.multis, leaf{p, target})
 	} else {
 		b.ends = append(b.ends, leaf{p, target})
@@ -58,7 +59,7 @@ type request struct {
 	method    string
 	host      string
 	preflight bool
-	reading   int32
+	reading   int16
 	path      *reading
 }
 
@@ -68,16 +69,13 @@ func (t *trie) find(q *request, hits []hit) []hit {
 }
 
 func (b *branch) find(q *request, rest string, hits []hit) []hit {
+	end := rest == ""
 	for i := range b.multis {
-		if b.multis[i].holds(q, rest == "") {
-			hits = append(hits, hit{b.multis[i].target, q.reading, b.multis[i].pattern})
-		}
+		hits = b.multis[i].append(hits, q, end && !q.path.slash)
 	}
-	if rest == "" {
+	if end {
 		for i := range b.ends {
-			if b.ends[i].holds(q, true) {
-				hits = append(hits, hit{b.ends[i].target, q.reading, b.ends[i].pattern})
-			}
+			hits = b.ends[i].append(hits, q, q.path.slash != (b.ends[i].tail == slash))
 		}
 		return hits
 	}
@@ -97,8 +95,15 @@ func (b *branch) find(q *request, rest string, hits []hit) []hit {
 	return hits
 }
 
-// holds checks what is not in the trie; end tells that the whole path is used.
-func (p *pattern) holds(q *request, end bool) bool {
+func (l *leaf) append(hits []hit, q *request, loose bool) []hit {
+	if loose && l.edge || !l.holds(q) {
+		return hits
+	}
+	return append(hits, hit{l.target, q.reading, loose, l.pattern})
+}
+
+// holds checks what is not in the trie.
+func (p *pattern) holds(q *request) bool {
 	switch {
 	case p.method == "":
 		// A preflight asks on behalf of a call: it counts at the edge, where
@@ -110,9 +115,6 @@ func (p *pattern) holds(q *request, end bool) bool {
 		return false
 	}
 	if p.host != "" && p.host != q.host {
-		return false
-	}
-	if end && (p.final == with && !q.path.slash || p.final == without && q.path.slash) {
 		return false
 	}
 	if p.exact {

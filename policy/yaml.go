@@ -39,6 +39,7 @@ type node struct {
 	text      string // of a scalar, unquoted
 	plain     bool   // the scalar stands without quotes
 	flow      bool   // the list or object is written in brackets
+	partial   bool   // some fields of the object could not be read
 	items     []*node
 	fields    []field
 }
@@ -244,8 +245,8 @@ func (d *document) syntax(err error) {
 	switch {
 	case strings.Contains(text, "{{"):
 		hint = `a text with {{ needs quotes: message: "... {{.Wait}} ..."`
-	case strings.Contains(se.Message, "tab character"):
-		hint = "indent with spaces"
+	case strings.Contains(se.Message, "tab character"), strings.HasPrefix(strings.TrimLeft(text, " "), "\t"):
+		hint, se.Message = "indent with spaces", "a tab in the indentation"
 	case unclosed:
 		hint = "close it; is the file complete?"
 	case hasInner(text):
@@ -257,7 +258,14 @@ func (d *document) syntax(err error) {
 	case strings.Contains(se.Message, "'}'"), strings.Contains(se.Message, "']'"):
 		hint = "close the bracket, or put the text in quotes; is the file complete?"
 	}
-	d.report(Error, line, col, 1, hint, "this is not YAML: %s", se.Message)
+	if runes := []rune(text); unclosed || col > len(runes) {
+		d.report(Error, line, col, 1, hint, "this is not YAML: %s", printable(se.Message))
+	} else {
+		for col < len(runes) && runes[col-1] == ' ' {
+			col++
+		}
+		d.report(Error, line, col, 1, hint, "this is not YAML: %s", printable(se.Message))
+	}
 }
 
 // hasInner reports whether a line holds a brace within braces.

@@ -69,6 +69,7 @@ type facts struct {
 type suite struct {
 	open Open
 	caps facts
+	tick time.Duration // by which the clock moves whenever it is read
 }
 
 func describe(t *testing.T, open Open) facts {
@@ -108,6 +109,7 @@ func (s suite) start(tb testing.TB) *bench {
 	var now func() int64
 	if s.caps.clocked {
 		b.clock = newClock()
+		b.clock.tick = int64(s.tick)
 		now = b.clock.now
 	}
 	b.store = s.open(tb, now)
@@ -197,8 +199,11 @@ func show(w weir.Write) string {
 	return fmt.Sprintf("%s nonce=%d", text, w.Nonce)
 }
 
-// clock is a clock that stands still until it is moved.
-type clock struct{ at atomic.Int64 }
+// clock is a clock that stands still until it is moved, unless it ticks.
+type clock struct {
+	at   atomic.Int64
+	tick int64
+}
 
 // newClock starts on a day that no test expects, at no round second.
 func newClock() *clock {
@@ -207,7 +212,7 @@ func newClock() *clock {
 	return c
 }
 
-func (c *clock) now() int64 { return c.at.Load() }
+func (c *clock) now() int64 { return c.at.Add(c.tick) }
 
 func (c *clock) advance(d time.Duration) { c.at.Add(int64(d)) }
 

@@ -96,14 +96,19 @@ func (w *Writer) Fields(h map[string][]string, o *engine.Outcome, scratch []stri
 // allocation: the policies, then what is left of each.
 func (w *Writer) ietf(s *setter, o *engine.Outcome) {
 	var room [320]byte
-	b := room[:0]
+	var known [8]*face
+	b, faces := room[:0], known[:0]
 	for i := range o.Verdicts {
-		if v := &o.Verdicts[i]; shown(v) && has(v.Rule, policy.StyleIETF) {
-			if len(b) > 0 {
-				b = append(b, ", "...)
-			}
-			b = append(b, w.face(v.Limit).policy...)
+		v := &o.Verdicts[i]
+		if !shown(v) || !has(v.Rule, policy.StyleIETF) {
+			continue
 		}
+		if len(b) > 0 {
+			b = append(b, ", "...)
+		}
+		f := w.face(v.Limit)
+		faces = append(faces, f)
+		b = append(b, f.policy...)
 	}
 	policies := len(b)
 	if policies == 0 {
@@ -111,13 +116,17 @@ func (w *Writer) ietf(s *setter, o *engine.Outcome) {
 	}
 	for i := range o.Verdicts {
 		v := &o.Verdicts[i]
-		if !shown(v) || v.Unknown || !has(v.Rule, policy.StyleIETF) {
+		if !shown(v) || !has(v.Rule, policy.StyleIETF) {
+			continue
+		}
+		f := faces[0]
+		faces = faces[1:]
+		if v.Unknown {
 			continue
 		}
 		if len(b) > policies {
 			b = append(b, ", "...)
 		}
-		f := w.face(v.Limit)
 		b = append(b, f.name...)
 		b = append(b, ";r="...)
 		b = strconv.AppendInt(b, min(v.Remaining, maxInteger), 10)

@@ -48,7 +48,7 @@ var sound = map[string]string{
 	"policy/policy.go":               "// Package policy reads.\npackage policy\n\nimport (\n\t_ \"example.com/weir\"\n\t_ \"github.com/goccy/go-yaml\"\n)\n",
 	"engine/engine.go":               "// Package engine runs.\npackage engine\n\nimport (\n\t_ \"example.com/weir\"\n\t_ \"example.com/weir/internal/anything\"\n\t_ \"example.com/weir/memstore\"\n\t_ \"example.com/weir/policy\"\n)\n",
 	"httplimit/http.go":              "// Package httplimit limits.\npackage httplimit\n\nimport (\n\t_ \"example.com/weir/engine\"\n\t_ \"net/http\"\n)\n",
-	"lambdalimit/lambda.go":          "// Package lambdalimit limits.\npackage lambdalimit\n\nimport _ \"example.com/weir/httplimit\"\n",
+	"lambdalimit/lambda.go":          "// Package lambdalimit limits.\npackage lambdalimit\n\nimport _ \"example.com/weir/engine/answer\"\n",
 	"cmd/weir/main.go":               "// Command weir runs.\npackage main\n\nimport (\n\t_ \"example.com/weir/cmd/weir/internal/proxy\"\n\t_ \"example.com/weir/dynamostore\"\n)\n\nfunc main() {}\n",
 	"cmd/weir/internal/proxy/p.go":   "// Package proxy forwards.\npackage proxy\n\nimport \"time\"\n\n// Pause pauses; this is no test.\nfunc Pause() { time.Sleep(1) }\n",
 
@@ -140,6 +140,8 @@ func TestEveryRuleCanFail(t *testing.T) {
 			"httplimit/more.go:5", "httplimit imports example.com/weir/memstore"},
 		{"an edge imports the algorithms", map[string]string{"lambdalimit/more.go": imports("", "lambdalimit", "example.com/weir/internal/plan")},
 			"lambdalimit/more.go:5", "lambdalimit imports example.com/weir/internal/plan"},
+		{"an edge imports another edge", map[string]string{"lambdalimit/more.go": imports("", "lambdalimit", "example.com/weir/httplimit")},
+			"lambdalimit/more.go:5", "lambdalimit imports example.com/weir/httplimit"},
 		{"the policy imports the engine", map[string]string{"policy/more.go": imports("", "policy", "example.com/weir/engine")},
 			"policy/more.go:5", "policy imports example.com/weir/engine"},
 		{"the engine imports a remote store", map[string]string{"engine/more.go": imports("", "engine", "example.com/weir/dynamostore")},

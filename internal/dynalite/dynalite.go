@@ -56,12 +56,22 @@ type Server struct {
 // fails with the command that helps; it is never skipped.
 func Start(tb testing.TB, o Options) *Server {
 	tb.Helper()
-	s, err := start(o)
+	s, err := Launch(o)
 	if err != nil {
-		tb.Fatalf("dynalite: %v", err)
+		tb.Fatal(err)
 	}
 	tb.Cleanup(s.Close)
 	return s
+}
+
+// Launch is Start for a TestMain that gives one server to many tests. The caller
+// closes it.
+func Launch(o Options) (*Server, error) {
+	s, err := start(o)
+	if err != nil {
+		return nil, fmt.Errorf("dynalite: %w", err)
+	}
+	return s, nil
 }
 
 // Close ends the server's process and waits for it. A second call does nothing.

@@ -50,6 +50,14 @@ func (t *Transport) Always(operation string, f Fault) {
 	t.always[operation] = f
 }
 
+// Clear forgets every script: all requests pass again.
+func (t *Transport) Clear() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	clear(t.script)
+	clear(t.always)
+}
+
 // Calls is how often an operation was asked for, whatever became of it.
 func (t *Transport) Calls(operation string) int {
 	t.mu.Lock()
@@ -198,7 +206,11 @@ func Throttle(exception, reason string) Fault {
 func errorBody(exception, message, reason string) string {
 	reasons := ""
 	if reason != "" {
-		reasons = fmt.Sprintf(`,"ThrottlingReasons":[{"reason":%q,"resource":"arn:aws:dynamodb:us-east-1:123456789012:table/t"}]`, reason)
+		member := "ThrottlingReasons"
+		if exception == "ThrottlingException" {
+			member = "throttlingReasons" // so it is in DynamoDB's model
+		}
+		reasons = fmt.Sprintf(`,%q:[{"reason":%q,"resource":"arn:aws:dynamodb:us-east-1:123456789012:table/t"}]`, member, reason)
 	}
 	return fmt.Sprintf(`{"__type":"com.amazonaws.dynamodb.v20120810#%s","message":%q%s}`, exception, message, reasons)
 }

@@ -24,6 +24,7 @@ type bucketState struct {
 
 	t, i, d, r Stored // as stored
 	wrong      bool   // only a wrong clock can have written t
+	repaired   int64  // then the level at which the bucket starts over: empty
 }
 
 type branch uint8
@@ -71,7 +72,7 @@ func (s *Spec) bucketAt(c *Cells, now int64) bucketState {
 		depth = b.d.v
 	}
 	if b.level > depth+min(depth, maxDebt)+wrongClock {
-		b.wrong, b.level = true, depth
+		b.wrong, b.repaired, b.level = true, depth, depth
 	}
 	if known && b.i.v == b.interval && b.d.v == b.depth {
 		b.how = advance
@@ -147,17 +148,9 @@ func (s *Spec) stepBucketSlow(c *Cells, now, n int64) Verdict {
 	case v.OK:
 		s.store(c, b, addSat(now, after))
 	case b.wrong:
-		c.Set(s.field(Arrival), addSat(now, b.repaired()))
+		c.Set(s.field(Arrival), addSat(now, b.repaired))
 	}
 	return v
-}
-
-// repaired is the level at which a wrong clock's bucket starts over: empty.
-func (b *bucketState) repaired() int64 {
-	if b.d.ok {
-		return b.d.v
-	}
-	return b.depth
 }
 
 // store writes the whole bucket, as one slot where that is possible.
@@ -199,8 +192,8 @@ func (s *Spec) planBucket(known *Cells, now, n int64, w *Write) Verdict {
 		k := n * b.interval
 		w.If = append(w.If,
 			Cond{Field: t, Cmp: Above, Rel: true},
-			Cond{Field: t, Cmp: AtMost, Value: b.depth - k, Rel: true},
-			b.i.is(s.field(Interval)), b.d.is(s.field(Depth)))
+			Cond{Field: t, Cmp: AtMost, Value: b.depth - k, Rel: true})
+		w.If = s.sameShape(b, w.If)
 		w.Do = append(w.Do, Act{Field: t, Do: Add, Value: k})
 	case migrate:
 		w.If = append(w.If, b.t.is(t), b.i.is(s.field(Interval)), b.d.is(s.field(Depth)), b.r.is(s.field(Revision)))
@@ -208,6 +201,16 @@ func (s *Spec) planBucket(known *Cells, now, n int64, w *Write) Verdict {
 		w.Do = append(w.Do, s.putShape(b)...)
 	}
 	return v
+}
+
+// sameShape guards that the bucket is still of the interval and depth that hold.
+// Where those are a newer policy's, the item must still say that they are.
+func (s *Spec) sameShape(b bucketState, guards []Cond) []Cond {
+	guards = append(guards, b.i.is(s.field(Interval)), b.d.is(s.field(Depth)))
+	if b.revision > s.revision {
+		guards = append(guards, b.r.is(s.field(Revision)))
+	}
+	return guards
 }
 
 func (s *Spec) putShape(b bucketState) []Act {
@@ -285,8 +288,8 @@ func (s *Spec) chargeBucket(known *Cells, now, n, stamp int64, w *Write) bool {
 	case b.how == advance && b.level+k <= floor:
 		w.If = append(w.If,
 			Cond{Field: t, Cmp: Above, Rel: true},
-			Cond{Field: t, Cmp: AtMost, Value: floor - k, Rel: true},
-			b.i.is(s.field(Interval)), b.d.is(s.field(Depth)))
+			Cond{Field: t, Cmp: AtMost, Value: floor - k, Rel: true})
+		w.If = s.sameShape(b, w.If)
 		w.Do = append(w.Do, Act{Field: t, Do: Add, Value: k})
 	default: // a changed limit, a wrong clock, or the floor: compare and set
 		w.If = append(w.If, b.t.is(t), b.i.is(s.field(Interval)), b.d.is(s.field(Depth)), b.r.is(s.field(Revision)))
@@ -303,6 +306,6 @@ func (s *Spec) tidyBucket(known *Cells, now int64, w *Write) bool {
 	}
 	t := s.field(Arrival)
 	w.If = append(w.If, b.t.is(t))
-	w.Do = append(w.Do, Act{Field: t, Do: Put, Value: b.repaired(), Rel: true})
+	w.Do = append(w.Do, Act{Field: t, Do: Put, Value: b.repaired, Rel: true})
 	return true
 }

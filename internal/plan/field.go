@@ -62,13 +62,11 @@ type shape struct{ interval, depth, revision int64 }
 // so that neither traffic nor stored data can make them grow.
 var tables = struct {
 	sync.RWMutex
-	ids        map[identity]ID
 	identities []identity
 	shapes     []shape
 	shapeIndex map[shape]uint32
 	byText     map[string]ID // "name@unit"
 }{
-	ids:        map[identity]ID{},
 	identities: make([]identity, 1), // ID 0 is nobody's
 	shapes:     make([]shape, 1),    // shape 0: the item holds i, d and r itself
 	shapeIndex: map[shape]uint32{},
@@ -82,6 +80,8 @@ func intern(name, unit string, horizon int64) (ID, error) {
 	defer tables.Unlock()
 	text := name + "@" + unit
 	if id, ok := tables.byText[text]; ok {
+		// A quota and a sliding window of one name and length share it.
+		tables.identities[id].horizon = max(tables.identities[id].horizon, horizon)
 		return id, nil
 	}
 	if len(tables.identities) > math.MaxUint16 {

@@ -145,14 +145,14 @@ const second = int64(1e9)
 
 // addSat is a+b, held at the ends of the range.
 func addSat(a, b int64) int64 {
-	s := a + b
-	if (a > 0) == (b > 0) && (s > 0) != (a > 0) && a != 0 && b != 0 {
-		if a > 0 {
-			return math.MaxInt64
-		}
+	switch s := a + b; {
+	case a > 0 && b > 0 && s < 0:
+		return math.MaxInt64
+	case a < 0 && b < 0 && s >= 0:
 		return math.MinInt64
+	default:
+		return s
 	}
-	return s
 }
 
 // mulDivUp is ceil(a*b/c) for a, b >= 0 and c > 0, held at the largest int64.

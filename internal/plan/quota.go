@@ -70,7 +70,7 @@ func (s *Spec) planQuota(known *Cells, now, n int64, w *Write) Verdict {
 	begin := []Act{{Field: fs, Do: Put, Rel: true}, {Field: fc, Do: Put, Value: n}}
 	switch {
 	case wrong:
-		w.If = append(w.If, start.is(fs), count.is(fc))
+		w.If = append(w.If, start.is(fs), Cond{Field: fs, Cmp: Above, Value: wrongClock, Rel: true}, count.is(fc))
 		w.Do = append(w.Do, Act{Field: fs, Do: Put, Rel: true}, Act{Field: fc, Do: Add, Value: n})
 	case running:
 		w.If = append(w.If, current,
@@ -93,6 +93,9 @@ func (s *Spec) lookQuota(c *Cells, now, n int64) Verdict {
 	v := s.judgeQuota(start, count, running, wrong, now, n)
 	if v.OK {
 		v.Used -= n
+	}
+	if !running {
+		v.Reset = 0 // no window has begun
 	}
 	v.Stamp = start.v
 	return v
@@ -152,7 +155,7 @@ func (s *Spec) tidyQuota(known *Cells, now int64, w *Write) bool {
 		return false
 	}
 	fs := s.field(Start)
-	w.If = append(w.If, start.is(fs))
+	w.If = append(w.If, start.is(fs), Cond{Field: fs, Cmp: Above, Value: wrongClock, Rel: true})
 	w.Do = append(w.Do, Act{Field: fs, Do: Put, Rel: true})
 	return true
 }

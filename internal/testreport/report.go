@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"sort"
 	"strings"
 	"time"
@@ -110,12 +111,15 @@ func (r *report) takePackage(p *pkg, e event) {
 	case "output":
 		p.own = append(p.own, e.Output)
 	case "pass":
-		if p.ran == 0 {
+		switch {
+		case p.ran > 0:
+			fmt.Fprintf(r.out, "ok    %-52s %6d tests %8.2fs%s\n", e.Package, p.ran, e.Elapsed, coverage(p.own))
+		case !tested(p.own):
+			fmt.Fprintf(r.out, "      %-52s without tests%s\n", e.Package, coverage(p.own))
+		default:
 			r.failed++
 			r.complain("%s has test files and ran no test: is every test behind a build tag or a -run pattern?", e.Package)
-			break
 		}
-		fmt.Fprintf(r.out, "ok    %-52s %6d tests %8.2fs%s\n", e.Package, p.ran, e.Elapsed, coverage(p.own))
 	case "fail":
 		for _, name := range sortedKeys(p.running) {
 			r.test("FAIL", e.Package+"."+name+" (did not end)", p.running[name])
@@ -187,11 +191,17 @@ func (r *report) finish(took time.Duration, commandErr error) bool {
 	return good
 }
 
+// tested reports whether go test ran a test program for a package. With
+// -coverprofile, packages without test files pass too.
+func tested(lines []string) bool {
+	return slices.ContainsFunc(lines, func(line string) bool { return strings.HasPrefix(line, "ok") })
+}
+
 // coverage finds what go test -cover printed about a package, or "".
 func coverage(lines []string) string {
 	for _, line := range lines {
-		if s, ok := strings.CutPrefix(line, "coverage: "); ok {
-			return "  covered " + strings.TrimSpace(s)
+		if _, share, ok := strings.Cut(line, "coverage: "); ok {
+			return "  covered " + strings.TrimSpace(share)
 		}
 	}
 	return ""

@@ -40,6 +40,11 @@ func TestVerdicts(t *testing.T) {
 			stream: passing + `{"Action":"output","Package":"q","Output":"?   \tq\t[no test files]\n"}` + "\n" + `{"Action":"skip","Package":"q"}`,
 		},
 		{
+			name: "nor is one that is only covered", good: true, last: "2 passed, 0 failed, 0 skipped",
+			stream: passing + `{"Action":"output","Package":"q","Output":"\tq\t\tcoverage: 0.0% of statements\n"}` + "\n" + `{"Action":"pass","Package":"q"}`,
+			shows:  []string{"without tests  covered 0.0%"},
+		},
+		{
 			name: "a failure shows its output", exit: errors.New("exit status 1"), last: "1 passed, 2 failed, 0 skipped",
 			stream: `
 {"Action":"run","Package":"p","Test":"TestA"}
@@ -70,6 +75,7 @@ func TestVerdicts(t *testing.T) {
 			stream: passing + `
 {"Action":"start","Package":"q"}
 {"Action":"output","Package":"q","Output":"testing: warning: no tests to run\n"}
+{"Action":"output","Package":"q","Output":"ok  \tq\t0.002s\tcoverage: [no statements] [no tests to run]\n"}
 {"Action":"pass","Package":"q"}
 `,
 			shows: []string{"q has test files and ran no test"},

@@ -1,0 +1,103 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+
+	"github.com/spf13/cobra"
+
+	"github.com/weirlabs/weir/policy"
+)
+
+func newCheck(c *common) *cobra.Command {
+	var strict bool
+	cmd := &cobra.Command{
+		Use:   "check [FILE...]",
+		Short: "Find the mistakes in a policy",
+		Long: `Read policy files and show every mistake, with its place, the line and what to
+write instead. Without a FILE it reads the one of -c.
+` + fmt.Sprintf(exitHelp, "there are errors, or warnings with --strict"),
+		Example: `  weir check
+  weir check --strict --json examples/little-stage/weir.yaml`,
+		Annotations: map[string]string{formatsKey: "text,json"},
+		RunE: func(cmd *cobra.Command, files []string) error {
+			if len(files) == 0 {
+				files = []string{c.config}
+			}
+			return check(c, files, strict)
+		},
+	}
+	cmd.Flags().BoolVar(&strict, "strict", false, "warnings count as errors")
+	return cmd
+}
+
+// checkReport is the JSON of check.
+type checkReport struct {
+	SchemaVersion int            `json:"schema_version"`
+	Files         []string       `json:"files"`
+	Errors        int            `json:"errors"`
+	Warnings      int            `json:"warnings"`
+	Problems      []checkProblem `json:"problems"`
+}
+
+type checkProblem struct {
+	Severity policy.Severity `json:"severity"`
+	File     string          `json:"file"`
+	Line     int             `json:"line"` // 0: the whole file
+	Column   int             `json:"column"`
+	Message  string          `json:"message"`
+	Hint     string          `json:"hint"`
+	Excerpt  string          `json:"excerpt"`
+}
+
+func check(c *common, files []string, strict bool) error {
+	rep := checkReport{SchemaVersion: 1, Files: files, Problems: []checkProblem{}}
+	for _, file := range files {
+		if _, err := os.Stat(file); errors.Is(err, fs.ErrNotExist) {
+			return usage("weir check FILE", "there is no policy file %s", file)
+		} else if err != nil {
+			return fmt.Errorf("the policy cannot be read: %w", err)
+		}
+		p, err := loadPolicy(file)
+		var found policy.Problems
+		switch {
+		case err == nil:
+			found = p.Warnings()
+		case !errors.As(err, &found):
+			return err
+		}
+		for _, f := range found {
+			if f.Severity == policy.Error {
+				rep.Errors++
+			} else {
+				rep.Warnings++
+			}
+			rep.Problems = append(rep.Problems, checkProblem{f.Severity, f.File, f.Line, f.Col, f.Message, f.Hint, f.Excerpt})
+			if c.format == "text" {
+				if _, err := fmt.Fprintln(c.stdout, f.String()); err != nil {
+					return err
+				}
+			}
+		}
+	}
+	if c.format == "json" {
+		if err := writeJSON(c.stdout, rep); err != nil {
+			return err
+		}
+	} else {
+		c.say("weir: %s: %s, %s", plural(len(files), "file"), plural(rep.Errors, "error"), plural(rep.Warnings, "warning"))
+	}
+	if rep.Errors > 0 || strict && rep.Warnings > 0 {
+		return errNo{errors.New("the policy has mistakes"), true}
+	}
+	return nil
+}
+
+func plural(n int, word string) string {
+	if n == 1 {
+		return "1 " + word
+	}
+	return fmt.Sprintf("%d %ss", n, word)
+}

@@ -1,0 +1,86 @@
+// Command weir keeps per-customer rate limits and quotas from one policy file.
+//
+//	weir demo                                    a ticket shop behind weir, to see it work
+//	weir proxy --to http://localhost:3000        enforce weir.yaml in front of a service
+//	weir check                                   find mistakes in weir.yaml
+//	weir probe http://localhost:8080/reservations -X POST
+//
+// Data goes to stdout, everything else to stderr. The exit codes of every
+// command are: 0 done, or no objection; 1 the answer is no; 2 a usage error, or
+// a policy that does not load; 3 a store, server or file could not be reached
+// or was lost; 130 interrupted.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"strings"
+
+	"github.com/weirlabs/weir/policy"
+)
+
+func main() { os.Exit(mainCode()) }
+
+func mainCode() int {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	defer stop()
+	return run(ctx, os.Args[1:], os.Stdout, os.Stderr)
+}
+
+// The exit codes, which are part of the program's interface.
+const (
+	exitDone        = 0
+	exitNo          = 1
+	exitUsage       = 2
+	exitLost        = 3
+	exitInterrupted = 130
+)
+
+// run executes one command line and says how it ended.
+func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
+	err := newRoot(stdout, stderr, args).ExecuteContext(ctx)
+	code := exitCode(ctx, err)
+	if err == nil || code == exitInterrupted {
+		return code
+	}
+	var silent errNo
+	if errors.As(err, &silent) && silent.said {
+		return code
+	}
+	var problems policy.Problems
+	if errors.As(err, &problems) {
+		fmt.Fprintln(stderr, problems.Error())
+	} else {
+		fmt.Fprintln(stderr, "weir: "+strings.TrimPrefix(err.Error(), "weir: "))
+	}
+	var hint errHint
+	if errors.As(err, &hint) {
+		fmt.Fprintln(stderr, "try: "+hint.try)
+	}
+	return code
+}
+
+// exitCode is the one place where errors become exit codes.
+func exitCode(ctx context.Context, err error) int {
+	var (
+		no       errNo
+		usage    errUsage
+		problems policy.Problems
+	)
+	switch {
+	case err == nil:
+		return exitDone
+	case errors.Is(err, errInterrupted), ctx.Err() != nil && errors.Is(err, context.Canceled):
+		return exitInterrupted
+	case errors.As(err, &no):
+		return exitNo
+	case errors.As(err, &usage), errors.As(err, &problems):
+		return exitUsage
+	default:
+		return exitLost
+	}
+}

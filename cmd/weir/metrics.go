@@ -1,0 +1,117 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/weirlabs/weir"
+	"github.com/weirlabs/weir/engine"
+)
+
+// metrics counts what the proxy does. Labels come from closed sets: layers and
+// limits of the policy, never callers or paths.
+type metrics struct {
+	registry  *prometheus.Registry
+	requests  *prometheus.CounterVec
+	decisions *prometheus.CounterVec
+	degraded  prometheus.Counter
+	trips     *prometheus.CounterVec
+	seconds   prometheus.Histogram
+	units     *prometheus.CounterVec
+}
+
+func newMetrics() *metrics {
+	m := &metrics{
+		registry: prometheus.NewRegistry(),
+		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "weir_requests_total", Help: "Requests by outcome: served, exempt, refused by a limit, or rejected before any limit.",
+		}, []string{"outcome"}),
+		decisions: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "weir_decisions_total", Help: "Decisions of single limits. A shadow limit that would have refused counts as shadow_denied.",
+		}, []string{"layer", "limit", "result"}),
+		degraded: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "weir_degraded_requests_total", Help: "Requests that were decided by a failure mode, because the store could not be asked.",
+		}),
+		trips: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "weir_store_trips_total", Help: "Round trips to the store: applied, not_applied or failed.",
+		}, []string{"result"}),
+		seconds: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name: "weir_store_trip_seconds", Help: "Duration of a round trip to the store.",
+			Buckets: []float64{.001, .002, .005, .01, .02, .05, .1, .2, .5, 1},
+		}),
+		units: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "weir_store_units_total", Help: "Units that the store charged, in its own measure: read or write.",
+		}, []string{"kind"}),
+	}
+	m.registry.MustRegister(m.requests, m.decisions, m.degraded, m.trips, m.seconds, m.units,
+		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	return m
+}
+
+// decided hears of every request.
+func (m *metrics) decided(_ context.Context, o *engine.Outcome) {
+	outcome := "served"
+	switch {
+	case o.Err != nil:
+		outcome = "rejected"
+	case !o.Served():
+		outcome = "refused"
+	case o.Exempt != "":
+		outcome = "exempt"
+	}
+	m.requests.WithLabelValues(outcome).Inc()
+	if o.Degraded {
+		m.degraded.Inc()
+	}
+	for i := range o.Verdicts {
+		v := &o.Verdicts[i]
+		result := "allowed"
+		switch {
+		case v.Reason == weir.ReasonNotAsked:
+			continue
+		case !v.Allowed && v.Shadow:
+			result = "shadow_denied"
+		case !v.Allowed:
+			result = "denied"
+		}
+		m.decisions.WithLabelValues(string(v.Rule.Layer), v.Rule.Name, result).Inc()
+	}
+}
+
+// trip hears of every round trip to a remote store.
+func (m *metrics) trip(_ context.Context, t weir.Trip) {
+	result := "not_applied"
+	switch {
+	case t.Err != nil:
+		result = "failed"
+	case t.Applied:
+		result = "applied"
+	}
+	m.trips.WithLabelValues(result).Inc()
+	m.seconds.Observe(t.Took.Seconds())
+	m.units.WithLabelValues("read").Add(t.ReadUnits)
+	m.units.WithLabelValues("write").Add(t.WriteUnits)
+}
+
+// serve answers GET /metrics on an address of its own, so that clients of the
+// service cannot read them. It ends with ctx.
+func (m *metrics) serve(ctx context.Context, addr string, log *slog.Logger) (url string, err error) {
+	l, err := net.Listen("tcp", addr)
+	if err != nil {
+		return "", errHint{fmt.Errorf("%s cannot be listened on for metrics: %w", addr, err), "--metrics 127.0.0.1:0, which picks a free port"}
+	}
+	mux := http.NewServeMux()
+	mux.Handle("GET /metrics", promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelWarn)}))
+	srv := &http.Server{Handler: mux, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute, ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug)}
+	context.AfterFunc(ctx, func() { _ = srv.Close() })
+	go func() { _ = srv.Serve(l) }() // ends by Close
+	return "http://" + l.Addr().String() + "/metrics", nil
+}

@@ -1,0 +1,279 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"sync"
+	"syscall"
+
+	"github.com/spf13/cobra"
+
+	"github.com/weirlabs/weir"
+	"github.com/weirlabs/weir/cmd/weir/internal/auth"
+	"github.com/weirlabs/weir/cmd/weir/internal/proxy"
+	"github.com/weirlabs/weir/policy"
+)
+
+type proxyFlags struct {
+	limit, by    string
+	to           string
+	listen       string
+	replicas     int
+	decisions    string
+	allowedShare float64
+	metrics      string
+	shadow       bool
+	cert, key    string
+	h2c          bool
+}
+
+func newProxy(c *common) *cobra.Command {
+	var f proxyFlags
+	cmd := &cobra.Command{
+		Use:   "proxy --to URL",
+		Short: "Enforce the policy in front of a service",
+		Long: `Listen for HTTP, enforce the policy, and forward what may pass.
+
+The first line on stderr is "weir: listening on http://HOST:PORT"; the port
+accepts only when policy and store are ready. SIGHUP reads the policy again,
+SIGTERM lets requests under way end. Paths below /.weir/ are weir's own:
+/.weir/healthz, and /.weir/usage for what a caller has used.
+` + fmt.Sprintf(exitHelp, "is not used"),
+		Example: `  weir proxy --to http://localhost:3000
+  weir proxy --to http://localhost:3000 --limit 10/s --by ip
+  weir proxy --to h2c://localhost:3000 --store 'dynamodb:little-stage?region=eu-central-1'`,
+		Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return runProxy(cmd, c, &f) },
+	}
+	fl := cmd.Flags()
+	fl.StringVar(&f.to, "to", "", "the service: http://, https:// or h2c:// `URL`")
+	fl.StringVar(&f.listen, "listen", "127.0.0.1:8080", "`ADDR` to listen on; port 0 picks a free one")
+	fl.StringVar(&f.limit, "limit", "", "enforce one `LIMIT`, such as 10/s, without a policy file")
+	fl.StringVar(&f.by, "by", "ip", "with --limit: whom it counts (`CALLER`)")
+	fl.IntVar(&f.replicas, "replicas", 1, "processes that share the traffic; edge rules are divided by it (`N`)")
+	fl.StringVar(&f.decisions, "decision-log", "", "append decisions as JSON lines to `FILE`")
+	fl.Float64Var(&f.allowedShare, "decision-log-allowed", 0.01, "`SHARE` of allowed decisions to log, 0 to 1")
+	fl.StringVar(&f.metrics, "metrics", "", "serve Prometheus metrics on `ADDR`")
+	fl.BoolVar(&f.shadow, "shadow", false, "watch only: count and log, refuse nothing")
+	fl.StringVar(&f.cert, "tls-cert", "", "serve HTTPS with the certificate in `FILE`")
+	fl.StringVar(&f.key, "tls-key", "", "the certificate's private key in `FILE`")
+	fl.BoolVar(&f.h2c, "h2c", false, "accept HTTP/2 without TLS, too")
+	return cmd
+}
+
+func runProxy(cmd *cobra.Command, c *common, f *proxyFlags) error {
+	ctx, stop := signal.NotifyContext(cmd.Context(), syscall.SIGTERM)
+	defer stop()
+
+	if f.to == "" {
+		return usage("weir proxy --to http://localhost:3000", "no service to forward to is named")
+	}
+	target, err := proxy.ParseTarget(f.to)
+	if err != nil {
+		return usage("weir proxy --to http://localhost:3000", "%w", err)
+	}
+	if f.replicas < 1 {
+		return usage("weir proxy --to "+f.to+" --replicas 2", "--replicas %d: there is at least one process", f.replicas)
+	}
+	if f.allowedShare < 0 || f.allowedShare > 1 {
+		return usage("weir proxy --to "+f.to+" --decision-log-allowed 0.01", "--decision-log-allowed %v is not a share from 0 to 1", f.allowedShare)
+	}
+	load, equivalent, err := policySource(cmd, c, f)
+	if err != nil {
+		return err
+	}
+	p, err := load()
+	if err != nil {
+		return err
+	}
+	cert, err := certificate(f)
+	if err != nil {
+		return err
+	}
+
+	// The first line on stderr is the address, so logs wait for it.
+	held := &heldWriter{to: c.stderr}
+	defer held.release()
+	log := c.logger(held)
+	o := serverOptions{
+		load: load, policy: p, auth: auth.Options{Log: log}, target: target, listen: f.listen, tls: cert, h2c: f.h2c,
+		replicas: f.replicas, shadow: f.shadow, allowedShare: f.allowedShare, log: log,
+	}
+	var watch weir.Observer
+	hints := []string{}
+	if f.metrics != "" {
+		o.metrics = newMetrics()
+		watch.Trip = o.metrics.trip
+		at, err := o.metrics.serve(ctx, f.metrics, log)
+		if err != nil {
+			return err
+		}
+		hints = append(hints, "metrics on "+at)
+	}
+	if f.decisions != "" {
+		d, err := openDecisionLog(f.decisions, log)
+		if err != nil {
+			return err
+		}
+		defer d.Close()
+		o.decisions = d.write
+	} else {
+		o.allowedShare = 0
+	}
+	text, lost := c.storeOf(p)
+	store, err := openStore(ctx, text, &watch)
+	if err != nil {
+		return err
+	}
+	defer store.Close()
+	o.store = store.Store
+	s, err := newServer(ctx, o)
+	if err != nil {
+		return err
+	}
+
+	if equivalent != nil {
+		if _, err := c.stdout.Write(equivalent); err != nil {
+			return fmt.Errorf("the equivalent policy cannot be written: %w", err)
+		}
+	}
+	fmt.Fprintln(c.stderr, "weir: listening on "+s.url())
+	held.release()
+	for _, w := range p.Warnings() {
+		log.Warn("policy: "+w.Message, "at", fmt.Sprintf("%s:%d:%d", w.File, w.Line, w.Col))
+	}
+	for _, w := range append(store.warnings, lost) {
+		if w != "" {
+			log.Warn(w)
+		}
+	}
+	if f.shadow {
+		log.Warn("--shadow: every limit watches only, nothing is refused")
+	}
+	c.say("forwarding to %s, counting on %s", f.to, scheme(text))
+	for _, h := range hints {
+		c.say("%s", h)
+	}
+	c.say("try: for i in $(seq 12); do curl -s -o /dev/null -w '%%{http_code}\\n' %s/; done", s.url())
+	stopReload := reloadOnHangup(ctx, s)
+	err = s.serve(ctx)
+	stopReload()
+	if err == nil && cmd.Context().Err() != nil {
+		return errInterrupted
+	}
+	return err
+}
+
+// policySource says where the policy comes from: --limit or the file.
+func policySource(cmd *cobra.Command, c *common, f *proxyFlags) (load func() (*policy.Policy, error), equivalent []byte, err error) {
+	if f.limit == "" {
+		if cmd.Flags().Changed("by") {
+			return nil, nil, usage("weir proxy --to "+f.to+" --limit 10/s --by "+f.by, "--by without --limit says whom to count, but not how many")
+		}
+		if _, err := os.Stat(c.config); errors.Is(err, os.ErrNotExist) {
+			return nil, nil, usage("weir proxy --to "+f.to+" --limit 10/s --by ip", "there is no policy file %s", c.config)
+		}
+		return func() (*policy.Policy, error) { return loadPolicy(c.config) }, nil, nil
+	}
+	if cmd.Flags().Changed("config") {
+		return nil, nil, usage("weir proxy --to "+f.to+" -c "+c.config, "--limit stands in for a policy file; use it or -c, not both")
+	}
+	p, text, err := policy.FromLimit(f.limit, f.by)
+	return func() (*policy.Policy, error) { return p, nil }, text, err
+}
+
+// storeOf is the URL of the store: of the command line, the policy, or the
+// default with its warning.
+func (c *common) storeOf(p *policy.Policy) (text, warning string) {
+	switch {
+	case c.store != "":
+		return c.store, ""
+	case p.Store() != "":
+		return p.Store(), ""
+	}
+	return defaultStore(p.Limits())
+}
+
+// scheme is a store's URL without what may be nobody's business.
+func scheme(storeText string) string {
+	u, err := parseStore(storeText)
+	if err != nil {
+		return "?"
+	}
+	return u.scheme + ":" + u.name
+}
+
+func certificate(f *proxyFlags) (*tls.Config, error) {
+	if f.cert == "" && f.key == "" {
+		return nil, nil
+	}
+	if f.cert == "" || f.key == "" {
+		return nil, usage("weir proxy --to "+f.to+" --tls-cert cert.pem --tls-key key.pem", "--tls-cert and --tls-key go together")
+	}
+	pair, err := tls.LoadX509KeyPair(f.cert, f.key)
+	if err != nil {
+		return nil, fmt.Errorf("the certificate cannot be used: %w", err)
+	}
+	return &tls.Config{Certificates: []tls.Certificate{pair}, MinVersion: tls.VersionTLS12}, nil
+}
+
+// reloadOnHangup reads the policy again at every SIGHUP. The func that it
+// returns ends that.
+func reloadOnHangup(ctx context.Context, s *server) (stop func()) {
+	hangup := make(chan os.Signal, 1)
+	signal.Notify(hangup, syscall.SIGHUP)
+	ctx, cancel := context.WithCancel(ctx)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for {
+			select {
+			case <-hangup:
+				if err := s.reload(ctx); err != nil {
+					s.o.log.Error("the policy was not reloaded; the one in force stays", "err", err)
+				} else {
+					s.o.log.Info("the policy was reloaded", "revision", s.engine.Policy().Revision())
+				}
+			case <-ctx.Done():
+				return
+			}
+		}
+	}()
+	return func() {
+		signal.Stop(hangup)
+		cancel()
+		<-done
+	}
+}
+
+// heldWriter keeps what is written until it is released.
+type heldWriter struct {
+	mu   sync.Mutex
+	to   io.Writer
+	held bytes.Buffer
+	open bool
+}
+
+func (h *heldWriter) Write(p []byte) (int, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.open {
+		return h.to.Write(p)
+	}
+	return h.held.Write(p)
+}
+
+func (h *heldWriter) release() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if !h.open {
+		h.open = true
+		_, _ = h.held.WriteTo(h.to)
+	}
+}

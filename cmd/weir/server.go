@@ -1,0 +1,280 @@
+package main
+
+import (
+	"context"
+	"crypto/tls"
+	"embed"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"os"
+	"sync/atomic"
+	"time"
+
+	"github.com/weirlabs/weir"
+	"github.com/weirlabs/weir/cmd/weir/internal/auth"
+	"github.com/weirlabs/weir/cmd/weir/internal/proxy"
+	"github.com/weirlabs/weir/engine"
+	"github.com/weirlabs/weir/httplimit"
+	"github.com/weirlabs/weir/policy"
+)
+
+// drainTime is how long requests under way may take to end at a shutdown.
+const drainTime = 30 * time.Second
+
+// server is weir in front of one service: what `weir proxy` runs, and
+// `weir demo` too.
+type server struct {
+	o        serverOptions
+	engine   *engine.Engine
+	verifier atomic.Pointer[auth.Verifier]
+	draining atomic.Bool
+	listener net.Listener
+	http     *http.Server
+	metrics  *metrics
+}
+
+type serverOptions struct {
+	load   func() (*policy.Policy, error) // the policy, read anew
+	policy *policy.Policy                 // as load gave it first
+	store  weir.Store
+	auth   auth.Options
+
+	target   *url.URL
+	listen   string
+	tls      *tls.Config // nil: plain HTTP
+	h2c      bool
+	replicas int
+	shadow   bool
+
+	decisions    func(engine.Record)
+	allowedShare float64
+	metrics      *metrics
+	decided      func(context.Context, *engine.Outcome) // in place of metrics
+	observer     *weir.Observer
+	log          *slog.Logger
+}
+
+// newServer makes everything ready and then listens, so that a port that
+// accepts is one that decides.
+func newServer(ctx context.Context, o serverOptions) (*server, error) {
+	s := &server{o: o, metrics: o.metrics}
+	v, err := verifierOf(ctx, o.policy, o.auth)
+	if err != nil {
+		return nil, err
+	}
+	s.verifier.Store(v)
+	eo := engine.Options{
+		Policy: o.policy, Store: o.store, Replicas: o.replicas, CanGiveBack: true, Shadow: o.shadow,
+		Identify: func(ctx context.Context, a *policy.Attributes) (policy.Identity, error) {
+			return s.verifier.Load().Identify(ctx, a.Header)
+		},
+		Logger: o.log, LogKey: []byte(os.Getenv("WEIR_LOG_KEY")),
+		Decisions: o.decisions, AllowedShare: o.allowedShare, Observer: o.observer,
+	}
+	if eo.Decided = o.decided; o.metrics != nil {
+		eo.Decided = o.metrics.decided
+	}
+	if s.engine, err = engine.New(eo); err != nil {
+		return nil, errUsage{err}
+	}
+	h, err := s.handler()
+	if err != nil {
+		return nil, err
+	}
+	s.http = proxy.NewServer(h, o.h2c, o.log)
+	s.http.TLSConfig = o.tls
+	if s.listener, err = net.Listen("tcp", o.listen); err != nil {
+		return nil, errHint{fmt.Errorf("%s cannot be listened on: %w", o.listen, err), "--listen 127.0.0.1:0, which picks a free port"}
+	}
+	return s, nil
+}
+
+// verifierOf makes the verifier of a policy. A key set may be slow to come up,
+// as a store may.
+func verifierOf(ctx context.Context, p *policy.Policy, o auth.Options) (*auth.Verifier, error) {
+	ctx, cancel := context.WithTimeout(ctx, slowStart)
+	defer cancel()
+	for {
+		v, err := auth.New(ctx, p.Auth(), o)
+		if err == nil {
+			return v, nil
+		}
+		if !errors.Is(err, auth.ErrUnreachable) {
+			return nil, errUsage{err}
+		}
+		select {
+		case <-time.After(200 * time.Millisecond):
+		case <-ctx.Done():
+			if errors.Is(context.Cause(ctx), context.Canceled) {
+				return nil, errInterrupted
+			}
+			return nil, err
+		}
+	}
+}
+
+// url is the address that people type.
+func (s *server) url() string {
+	scheme := "http"
+	if s.o.tls != nil {
+		scheme = "https"
+	}
+	addr := s.listener.Addr().(*net.TCPAddr)
+	host := addr.IP.String()
+	if addr.IP.IsUnspecified() {
+		host = "localhost"
+	}
+	return scheme + "://" + net.JoinHostPort(host, fmt.Sprint(addr.Port))
+}
+
+// handler is the way of a request: weir's own paths, then the limits, then the
+// service.
+func (s *server) handler() (http.Handler, error) {
+	limits := httplimit.New(s.engine)
+	forward, err := proxy.New(proxy.Options{
+		Target: s.o.target,
+		Log:    s.o.log,
+		ClientAddr: func(r *http.Request) netip.Addr {
+			if o := httplimit.Outcome(r.Context()); o != nil {
+				return o.Client
+			}
+			return netip.Addr{}
+		},
+		Stamp: func(in *http.Request, out http.Header) {
+			if d := limits.DecisionField(in.Context()); d != "" {
+				out.Set("Weir-Decision", d)
+			}
+		},
+		UpstreamFailed: func(in *http.Request, _ error) {
+			if o := httplimit.Outcome(in.Context()); o != nil {
+				_ = o.GiveBack(in.Context()) // the engine logs what fails
+			}
+		},
+	})
+	if err != nil {
+		return nil, errUsage{err}
+	}
+	own, err := newOwnPaths()
+	if err != nil {
+		return nil, err
+	}
+	counted, usage := limits.Handler(forward), limits.Usage()
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if proxy.Refused(w, r) {
+			return
+		}
+		switch own.find(r) {
+		case "":
+			counted.ServeHTTP(w, r)
+		case "healthz":
+			s.health(w)
+		case "usage":
+			if r.Method != http.MethodGet && r.Method != http.MethodHead {
+				w.Header().Set("Allow", "GET, HEAD")
+				own.answer(w, http.StatusMethodNotAllowed, `{"error":"method_not_allowed","message":"Usage is read with GET."}`)
+				return
+			}
+			usage.ServeHTTP(w, r)
+		default:
+			own.answer(w, http.StatusNotFound, `{"error":"not_found","message":"weir has no such page; there are /.weir/healthz and /.weir/usage."}`)
+		}
+	}), nil
+}
+
+func (s *server) health(w http.ResponseWriter) {
+	var own ownPaths
+	if s.draining.Load() {
+		own.answer(w, http.StatusServiceUnavailable, `{"ok":false,"draining":true}`)
+		return
+	}
+	own.answer(w, http.StatusOK, `{"ok":true}`)
+}
+
+// ownPaths finds the requests that weir answers itself. Which paths those are
+// is asked of a policy, because there is one normalisation of paths: a path
+// that the limits read as /.weir/usage must not reach the service under another
+// spelling.
+type ownPaths struct{ policy *policy.Policy }
+
+//go:embed own.yaml
+var ownFiles embed.FS
+
+func newOwnPaths() (ownPaths, error) {
+	p, err := policy.Load(ownFiles, "own.yaml", policy.Options{})
+	return ownPaths{p}, err
+}
+
+// find gives the name of weir's own page, or "".
+func (p ownPaths) find(r *http.Request) string {
+	m, err := p.policy.Match(&policy.Attributes{Method: http.MethodGet, Path: r.URL.EscapedPath()})
+	if err != nil {
+		return "" // the limits' own reading answers it
+	}
+	name := ""
+	for _, op := range m.Edge {
+		if name == "" || name == "other" {
+			name = op.Rule.Name
+		}
+	}
+	return name
+}
+
+func (ownPaths) answer(w http.ResponseWriter, status int, body string) {
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("Cache-Control", "no-store")
+	w.WriteHeader(status)
+	_, _ = io.WriteString(w, body+"\n")
+}
+
+// reload puts the policy file in force again. On an error the old one stays.
+func (s *server) reload(ctx context.Context) error {
+	p, err := s.o.load()
+	if err != nil {
+		return err
+	}
+	v, err := verifierOf(ctx, p, s.o.auth)
+	if err != nil {
+		return err
+	}
+	if err := s.engine.Reload(p); err != nil {
+		return err
+	}
+	s.verifier.Store(v)
+	for _, w := range p.Warnings() {
+		s.o.log.Warn("policy: "+w.Message, "at", fmt.Sprintf("%s:%d:%d", w.File, w.Line, w.Col))
+	}
+	return nil
+}
+
+// serve answers until ctx ends, and then lets requests under way end.
+func (s *server) serve(ctx context.Context) error {
+	failed := make(chan error, 1)
+	go func() {
+		if s.o.tls != nil {
+			failed <- s.http.ServeTLS(s.listener, "", "")
+		} else {
+			failed <- s.http.Serve(s.listener)
+		}
+	}()
+	select {
+	case err := <-failed:
+		return fmt.Errorf("the listener is lost: %w", err)
+	case <-ctx.Done():
+	}
+	s.draining.Store(true)
+	drain, cancel := context.WithTimeout(context.Background(), drainTime)
+	defer cancel()
+	err := s.http.Shutdown(drain)
+	if err != nil {
+		s.o.log.Warn("not every request ended in time", "after", drainTime)
+		_ = s.http.Close()
+	}
+	<-failed // ErrServerClosed
+	return s.engine.Close()
+}

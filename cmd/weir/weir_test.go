@@ -1,0 +1,175 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"io"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/rogpeppe/go-internal/testscript"
+
+	"github.com/weirlabs/weir/cmd/weir/internal/shop"
+	"github.com/weirlabs/weir/internal/dynalite"
+)
+
+// TestMain registers the real main as the command weir, for scripts and for
+// tests that need a process of its own.
+func TestMain(m *testing.M) {
+	testscript.Main(m, map[string]func(){"weir": main})
+}
+
+// TestScripts runs every script of testdata/script. $SHOP is a shop, $PROXY a
+// weir in front of it with the limit 0.5/s burst 10 by address; the command
+// dynalite starts a DynamoDB-compatible server and sets $DYNAMO.
+func TestScripts(t *testing.T) {
+	testscript.Run(t, testscript.Params{
+		Dir: "testdata/script",
+		Setup: func(env *testscript.Env) error {
+			s := httptest.NewServer(shop.New())
+			env.Defer(s.Close)
+			url, stop, err := inProcess("proxy", "--to", s.URL, "--limit", "0.5/s burst 10", "--listen", "127.0.0.1:0", "-q")
+			if err != nil {
+				return err
+			}
+			env.Defer(stop)
+			env.Setenv("SHOP", s.URL)
+			env.Setenv("PROXY", url)
+			root, err := os.Getwd()
+			env.Setenv("REPO", root+"/../..")
+			return err
+		},
+		Cmds: map[string]func(*testscript.TestScript, bool, []string){
+			"dynalite": func(ts *testscript.TestScript, neg bool, args []string) {
+				s, err := dynalite.Launch(dynalite.Options{})
+				ts.Check(err)
+				ts.Defer(s.Close)
+				ts.Setenv("DYNAMO", s.URL)
+			},
+		},
+	})
+}
+
+// inProcess runs a serving command in this process until stop, and gives the
+// URL of its first line.
+func inProcess(args ...string) (url string, stop func(), err error) {
+	ctx, cancel := context.WithCancel(context.Background())
+	out, in := io.Pipe()
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		run(ctx, args, io.Discard, in)
+		in.Close()
+	}()
+	lines := bufio.NewReader(out)
+	first, err := lines.ReadString('\n')
+	go io.Copy(io.Discard, lines)
+	stop = func() {
+		cancel()
+		<-done
+	}
+	if err != nil {
+		stop()
+		return "", nil, err
+	}
+	return strings.TrimPrefix(strings.TrimSpace(first), "weir: listening on "), stop, nil
+}
+
+// process is weir in a process of its own.
+type process struct {
+	t     *testing.T
+	cmd   *exec.Cmd
+	first string
+	url   string
+
+	mu     sync.Mutex
+	stderr strings.Builder
+	lines  chan string
+	ended  bool
+}
+
+// startWeir starts a command that serves, and waits for its first line.
+func startWeir(t *testing.T, env []string, args ...string) *process {
+	t.Helper()
+	p := &process{t: t, cmd: exec.Command("weir", args...), lines: make(chan string, 10_000)}
+	p.cmd.Env = append(os.Environ(), env...)
+	pipe, err := p.cmd.StderrPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := p.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if !p.ended {
+			p.cmd.Process.Kill()
+			p.cmd.Wait()
+		}
+	})
+	go func() {
+		s := bufio.NewScanner(pipe)
+		for s.Scan() {
+			p.mu.Lock()
+			p.stderr.WriteString(s.Text() + "\n")
+			p.mu.Unlock()
+			p.lines <- s.Text()
+		}
+		close(p.lines)
+	}()
+	p.first = p.line("")
+	p.url = strings.TrimPrefix(p.first, "weir: listening on ")
+	if p.url == p.first {
+		t.Fatalf("the first line on stderr is %q", p.first)
+	}
+	return p
+}
+
+// line waits for a line of stderr that holds a text.
+func (p *process) line(holds string) string {
+	p.t.Helper()
+	timeout := time.After(20 * time.Second)
+	for {
+		select {
+		case l, more := <-p.lines:
+			if !more {
+				p.t.Fatalf("stderr ended without %q:\n%s", holds, p.log())
+			}
+			if strings.Contains(l, holds) {
+				return l
+			}
+		case <-timeout:
+			p.t.Fatalf("no line with %q in 20 s:\n%s", holds, p.log())
+		}
+	}
+}
+
+func (p *process) log() string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.stderr.String()
+}
+
+// end sends a signal and waits for the exit code.
+func (p *process) end(s syscall.Signal) int {
+	p.t.Helper()
+	if err := p.cmd.Process.Signal(s); err != nil {
+		p.t.Fatal(err)
+	}
+	for range p.lines { // until stderr closes
+	}
+	p.ended = true
+	err := p.cmd.Wait()
+	if e, is := err.(*exec.ExitError); is {
+		return e.ExitCode()
+	}
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	return 0
+}

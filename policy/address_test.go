@@ -1,0 +1,177 @@
+package policy
+
+import (
+	"net/netip"
+	"strings"
+	"testing"
+
+	"github.com/gaissmai/bart"
+	"pgregory.net/rapid"
+)
+
+func proxies(cidrs ...string) *bart.Lite {
+	t := new(bart.Lite)
+	for _, c := range cidrs {
+		t.Insert(netip.MustParsePrefix(c))
+	}
+	return t
+}
+
+func TestClientAddress(t *testing.T) {
+	ours := proxies("10.0.0.0/8", "2001:db8:ffff::/48", "127.0.0.1/32")
+	for _, c := range []struct {
+		name, peer string
+		fields     []string
+		want       string
+	}{
+		{"no proxy", "192.0.2.44", nil, "192.0.2.44"},
+		{"spoofed by a stranger", "192.0.2.44", []string{"198.51.100.7"}, "192.0.2.44"},
+		{"one proxy", "10.0.0.1", []string{"198.51.100.7"}, "198.51.100.7"},
+		{"client prepends", "10.0.0.1", []string{"1.1.1.1, 198.51.100.7"}, "198.51.100.7"},
+		{"two proxies", "10.0.0.1", []string{"1.1.1.1, 198.51.100.7, 10.0.0.2"}, "198.51.100.7"},
+		{"fields are joined", "10.0.0.1", []string{"1.1.1.1", "198.51.100.7, 10.0.0.2"}, "198.51.100.7"},
+		{"fields of one entry", "10.0.0.1", []string{"198.51.100.7", "10.0.0.3", "10.0.0.2"}, "198.51.100.7"},
+		{"ports", "10.0.0.1", []string{"198.51.100.7:4711"}, "198.51.100.7"},
+		{"brackets", "10.0.0.1", []string{"[2001:db8::1]"}, "2001:db8::1"},
+		{"brackets and port", "10.0.0.1", []string{"[2001:db8::1]:443"}, "2001:db8::1"},
+		{"bare IPv6", "10.0.0.1", []string{"2001:db8::1"}, "2001:db8::1"},
+		{"zone", "10.0.0.1", []string{"fe80::1%eth0"}, "fe80::1"},
+		{"mapped", "10.0.0.1", []string{"::ffff:198.51.100.7"}, "198.51.100.7"},
+		{"mapped peer is the proxy", "::ffff:10.0.0.1", []string{"198.51.100.7"}, "198.51.100.7"},
+		{"IPv6 proxy", "2001:db8:ffff::9", []string{"198.51.100.7"}, "198.51.100.7"},
+		{"empty header", "10.0.0.1", []string{""}, "10.0.0.1"},
+		{"no header", "10.0.0.1", nil, "10.0.0.1"},
+		{"unreadable stops", "10.0.0.1", []string{"1.1.1.1, unknown, 10.0.0.2"}, "10.0.0.2"},
+		{"unreadable last", "10.0.0.1", []string{"198.51.100.7, _hidden"}, "10.0.0.1"},
+		{"empty entry stops", "10.0.0.1", []string{"198.51.100.7,,10.0.0.2"}, "10.0.0.2"},
+		{"nothing but ours", "10.0.0.1", []string{"10.0.0.3, 10.0.0.2"}, "10.0.0.3"},
+		{"bad port", "10.0.0.1", []string{"198.51.100.7:99999"}, "10.0.0.1"},
+		{"octal", "10.0.0.1", []string{"010.0.0.1"}, "10.0.0.1"},
+		{"tabs and spaces", "10.0.0.1", []string{" 1.1.1.1 ,\t198.51.100.7 "}, "198.51.100.7"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			if got := clientAddress(netip.MustParseAddr(c.peer), c.fields, ours); got.String() != c.want {
+				t.Errorf("got %s, want %s", got, c.want)
+			}
+		})
+	}
+}
+
+func TestCase_B079_OnlyTheChainOfTrustedProxies(t *testing.T) {
+	p := load(t, little)
+	a := get("POST", "/reservations")
+	for _, h := range []string{"X-Forwarded-For", "X-Real-Ip", "True-Client-Ip", "Cf-Connecting-Ip", "Forwarded", "X-Client-Ip"} {
+		a.Header[h] = []string{"for=203.0.113.9", "203.0.113.9"}
+	}
+	if got := ask(t, p, a, Identity{}); !strings.Contains(got, "reservations ip#192.0.2.44") {
+		t.Errorf("a stranger's headers choose the key: %s", got)
+	}
+	a.Peer = netip.MustParseAddr("10.1.1.1")
+	delete(a.Header, "X-Forwarded-For")
+	if got := ask(t, p, a, Identity{}); !strings.Contains(got, "reservations ip#10.1.1.1") {
+		t.Errorf("a header other than X-Forwarded-For chooses the key: %s", got)
+	}
+}
+
+func TestCase_B080_MappedAddressesStayApart(t *testing.T) {
+	seen := map[string]string{}
+	for _, s := range []string{"::ffff:192.0.2.1", "::ffff:198.51.100.7", "::1", "127.0.0.1", "::"} {
+		id := addressID(netip.MustParseAddr(s))
+		if other := seen[id]; other != "" && !(s == "::" && other == "::1") {
+			t.Errorf("%s and %s are both %s", s, other, id)
+		}
+		seen[id] = s
+	}
+	if seen["192.0.2.1"] == "" || seen["198.51.100.7"] == "" {
+		t.Errorf("mapped addresses are not IPv4: %v", seen)
+	}
+}
+
+func TestCase_B082_B083_OneSubscriberOneKey(t *testing.T) {
+	p := load(t, little)
+	keys := map[string]bool{}
+	for i := range 1000 {
+		a := get("POST", "/reservations")
+		b := netip.MustParseAddr("2001:db8:1:2::").As16()
+		b[14], b[15] = byte(i>>8), byte(i)
+		if a.Peer = netip.AddrFrom16(b); i%2 == 1 { // by header too
+			a.Header["X-Forwarded-For"] = []string{a.Peer.String()}
+			a.Peer = netip.MustParseAddr("10.0.0.1")
+		}
+		keys[ask(t, p, a, Identity{})] = true
+	}
+	if len(keys) != 1 || !keys["rate-all ip#2001:db8:1:2::; reservations ip#2001:db8:1:2::"] {
+		t.Errorf("%d keys: %v", len(keys), keys)
+	}
+}
+
+func TestCase_B085_B086_PortsAndBracketsAreNoPartOfAKey(t *testing.T) {
+	for s, want := range map[string]string{
+		"[2001:db8::1]:8080": "2001:db8::", "[::1]:5000": "::", "192.0.2.1:1": "192.0.2.1", "192.0.2.1:65535": "192.0.2.1", "[2001:db8::1]": "2001:db8::",
+	} {
+		a, ok := parseHop(s)
+		if got := addressID(a); !ok || got != want {
+			t.Errorf("%s: %s, want %s", s, got, want)
+		}
+	}
+}
+
+func TestCase_B089_APeerWithoutAnAddress(t *testing.T) {
+	p := load(t, little)
+	a := get("POST", "/reservations")
+	a.Peer = netip.Addr{}
+	a.Header["X-Forwarded-For"] = []string{"198.51.100.7"}
+	if got, want := ask(t, p, a, Identity{}), "rate-all ip#unknown; reservations ip#unknown"; got != want {
+		t.Errorf("got %s, want %s", got, want)
+	}
+}
+
+func TestExceptIPs(t *testing.T) {
+	p := load(t, little)
+	for peer, want := range map[string]string{
+		"203.0.113.9":        "",
+		"::ffff:203.0.113.9": "",
+		"203.0.114.1":        "rate-all ip#203.0.114.1; rate-auth ip#203.0.114.1",
+	} {
+		a := get("POST", "/api/auth/login")
+		a.Peer = netip.MustParseAddr(peer)
+		if got := ask(t, p, a, Identity{}); got != want {
+			t.Errorf("%s: %s, want %s", peer, got, want)
+		}
+	}
+}
+
+func TestAddressKeysAreInjective(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		draw := func(name string) netip.Addr {
+			if rapid.Bool().Draw(t, name+"6") {
+				return netip.AddrFrom16([16]byte(rapid.SliceOfN(rapid.Byte(), 16, 16).Draw(t, name)))
+			}
+			return netip.AddrFrom4([4]byte(rapid.SliceOfN(rapid.Byte(), 4, 4).Draw(t, name)))
+		}
+		a, b := clean(draw("a")), clean(draw("b"))
+		same := a == b
+		if a.Is6() && b.Is6() {
+			p, _ := a.Prefix(64)
+			same = p.Contains(b)
+		}
+		if (addressKey(a) == addressKey(b)) != same {
+			t.Fatalf("%s is %s, %s is %s", a, addressKey(a), b, addressKey(b))
+		}
+	})
+}
+
+func FuzzForwarded(f *testing.F) {
+	for _, s := range []string{"1.1.1.1", "a, b", "[::1]:80, 10.0.0.1", ",,", "1.1.1.1:1:1", "[", "::%", "10.0.0.1,\x00"} {
+		f.Add(s)
+	}
+	ours := proxies("10.0.0.0/8")
+	f.Fuzz(func(t *testing.T, s string) {
+		// The last entry that is not ours, or a hop of ours: never what stands
+		// to the left of an address that is not ours.
+		got := clientAddress(netip.MustParseAddr("10.0.0.1"), []string{"6.6.6.6, 7.7.7.7," + s}, ours)
+		if !got.IsValid() || got.String() == "6.6.6.6" {
+			t.Fatalf("%q: %v", s, got)
+		}
+	})
+}
