@@ -115,7 +115,12 @@ func (c *call) takeItem(ctx context.Context, group []int) (refused bool, err err
 		asks[n] = pipeline.Ask{Spec: op.spec(), Cost: c.costs[i], Shadow: op.Shadow}
 		keep = keep && (op.Shadow || op.OnFail == FailAllow)
 	}
-	refused, err = l.pipe.Take(ctx, key, asks, keep, verdicts)
+	if l.share.Owes(key) {
+		err = l.repay(ctx, key)
+	}
+	if err == nil {
+		refused, err = l.pipe.Take(ctx, key, asks, keep, verdicts)
+	}
 	if err != nil {
 		return c.failed(ctx, group, storeError(err))
 	}
@@ -153,11 +158,12 @@ func (c *call) step(group []int, state *Cells, now int64) (refused bool) {
 func (c *call) failed(ctx context.Context, group []int, err error) (refused bool, _ error) {
 	mode := FailAllow
 	for _, i := range group {
-		if op := &c.ops[i]; !op.Shadow && (op.OnFail == FailError || mode != FailError && op.OnFail == FailDeny) {
+		if op := &c.ops[i]; !op.Shadow && severity[op.OnFail] > severity[mode] {
 			mode = op.OnFail
 		}
 	}
-	if gone := ctx.Err(); gone != nil || mode == FailError {
+	gone := ctx.Err()
+	if gone != nil || mode == FailError {
 		c.undo(ctx)
 		if gone != nil {
 			return false, gone
@@ -165,20 +171,53 @@ func (c *call) failed(ctx context.Context, group []int, err error) (refused bool
 		return false, err
 	}
 	for _, i := range group {
-		op := &c.ops[i]
-		c.each[i] = Decision{Limit: op.Limit, Cost: c.costs[i], Allowed: true, Degraded: true, Unknown: true}
+		op, d := &c.ops[i], &c.each[i]
+		*d = Decision{Limit: op.Limit, Cost: c.costs[i], Allowed: true, Degraded: true, Unknown: true}
 		c.stamps[i] = untaken
-		if mode == FailDeny && !op.Shadow {
-			c.each[i].Allowed, c.each[i].Reason, c.each[i].RetryAfter = false, ReasonUnavailable, time.Second
-			refused = true
+		switch {
+		case op.Shadow:
+		case mode == FailDeny:
+			d.Allowed, d.Reason, d.RetryAfter = false, ReasonUnavailable, time.Second
+		case op.OnFail == FailLocal:
+			c.decideHere(i)
 		}
+		refused = refused || !d.Allowed
 	}
-	if c.limiter.observer != nil && c.limiter.observer.Failed != nil {
+	if o := c.limiter.observer; o != nil && o.Failed != nil {
 		for _, i := range group {
-			c.limiter.observer.Failed(ctx, c.ops[i], err)
+			o.Failed(ctx, c.ops[i], err)
 		}
 	}
 	return refused, nil
+}
+
+// severity orders the failure modes of ops that fail together.
+var severity = [...]int{FailAllow: 0, FailLocal: 1, FailDeny: 2, FailError: 3}
+
+// decideHere decides an op by this process's share of its limit.
+func (c *call) decideHere(i int) {
+	op, d := &c.ops[i], &c.each[i]
+	share := op.Local.spec
+	if share == nil {
+		share = op.Limit.spec
+	}
+	v := c.limiter.share.Take(op.Key, op.Limit.spec, share, c.limiter.now(), c.costs[i])
+	d.Allowed, d.RetryAfter = v.OK, time.Duration(v.Wait)
+	switch {
+	case v.Never:
+		d.Reason = ReasonNever
+	case !v.OK:
+		d.Reason = ReasonLimit
+	}
+}
+
+// repay charges what FailLocal let through while the store could not be asked.
+func (l *Limiter) repay(ctx context.Context, key Key) error {
+	next := l.share.Settle(key, l.now())
+	if next == nil {
+		return nil // another call is at it
+	}
+	return l.pipe.Update(ctx, key, false, next)
 }
 
 // untaken marks an op of which the store holds nothing to give back.

@@ -20,17 +20,24 @@ type Op struct {
 
 	// OnFail says what an unreachable store means for this op.
 	OnFail FailureMode
+
+	// Local is, with FailLocal, what this process allows by itself while the
+	// store can't be asked: its share of Limit. The zero Limit is all of it.
+	Local Limit
 }
 
 // FailureMode is what a store's failure means to an op.
 type FailureMode uint8
 
 // The failure modes. When the ops of a failed item differ, FailError wins over
-// FailDeny, and that over FailAllow.
+// FailDeny, that over FailLocal, and that over FailAllow. What FailLocal has let
+// through, and has not refilled since, is charged by the key's next take that
+// reaches the store.
 const (
 	FailError FailureMode = iota // Take returns the error
 	FailAllow                    // allowed, marked as degraded
 	FailDeny                     // refused with ReasonUnavailable, marked as degraded
+	FailLocal                    // decided by Op.Local in this process, marked as degraded
 )
 
 // Reason says why a Decision is as it is.

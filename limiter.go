@@ -49,6 +49,7 @@ type Limiter struct {
 	store    Store
 	local    InProcess          // nil when the store is remote
 	pipe     *pipeline.Pipeline // nil when local is not
+	share    pipeline.Local     // what FailLocal counts
 	caps     Caps
 	observer *Observer
 	now      func() int64

@@ -111,6 +111,21 @@ func (s *Spec) Charge(known *Cells, now, n, stamp int64, w *Write) bool {
 	return s.chargeWindow(known, now, n, stamp, w)
 }
 
+// Owe is Charge for units that were used without a take, while the store could
+// not be asked: in the period that runs now.
+func (s *Spec) Owe(known *Cells, now, n int64, w *Write) bool {
+	if known == nil {
+		known = new(Cells)
+	}
+	v := s.Look(known, now, 1)
+	if s.alg == quota {
+		if _, _, running, _ := s.quotaAt(known, now); !running {
+			return s.Plan(known, now, min(n, s.max), w).OK
+		}
+	}
+	return s.Charge(known, now, n, v.Stamp, w)
+}
+
 // Tidy appends the housekeeping that a refused take must not put off: it
 // repairs a time that only a wrong clock can have written, and removes windows
 // when more than a few of them have gathered. It reports whether any is due.
