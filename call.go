@@ -2,6 +2,7 @@ package weir
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/bits"
 	"slices"
@@ -178,10 +179,11 @@ func (c *call) failed(ctx context.Context, group []int, err error) (refused bool
 		case op.Shadow:
 		case mode == FailDeny:
 			d.Allowed, d.Reason, d.RetryAfter = false, ReasonUnavailable, time.Second
-		case op.OnFail == FailLocal:
-			c.decideHere(i)
 		}
 		refused = refused || !d.Allowed
+	}
+	if mode == FailLocal {
+		refused = c.decideHere(group)
 	}
 	if o := c.limiter.observer; o != nil && o.Failed != nil {
 		for _, i := range group {
@@ -194,30 +196,44 @@ func (c *call) failed(ctx context.Context, group []int, err error) (refused bool
 // severity orders the failure modes of ops that fail together.
 var severity = [...]int{FailAllow: 0, FailLocal: 1, FailDeny: 2, FailError: 3}
 
-// decideHere decides an op by this process's share of its limit.
-func (c *call) decideHere(i int) {
-	op, d := &c.ops[i], &c.each[i]
-	share := op.Local.spec
-	if share == nil {
-		share = op.Limit.spec
+// decideHere decides the ops of a key by this process's shares of their limits.
+func (c *call) decideHere(group []int) (refused bool) {
+	var shares []pipeline.Share
+	var of []int
+	for _, i := range group {
+		op := &c.ops[i]
+		if op.Shadow || op.OnFail != FailLocal {
+			continue
+		}
+		part := op.Local.spec
+		if part == nil {
+			part = op.Limit.spec
+		}
+		shares = append(shares, pipeline.Share{Limit: op.Limit.spec, Part: part, Cost: c.costs[i]})
+		of = append(of, i)
 	}
-	v := c.limiter.share.Take(op.Key, op.Limit.spec, share, c.limiter.now(), c.costs[i])
-	d.Allowed, d.RetryAfter = v.OK, time.Duration(v.Wait)
-	switch {
-	case v.Never:
-		d.Reason = ReasonNever
-	case !v.OK:
-		d.Reason = ReasonLimit
+	verdicts := make([]plan.Verdict, len(shares))
+	refused = c.limiter.share.Take(c.ops[group[0]].Key, shares, c.limiter.now(), verdicts)
+	for n, i := range of {
+		v, d := verdicts[n], &c.each[i]
+		d.Allowed, d.RetryAfter = v.OK, time.Duration(v.Wait)
+		switch {
+		case v.Never:
+			d.Reason = ReasonNever
+		case !v.OK:
+			d.Reason = ReasonLimit
+		}
 	}
+	return refused
 }
 
 // repay charges what FailLocal let through while the store could not be asked.
-func (l *Limiter) repay(ctx context.Context, key Key) error {
-	next := l.share.Settle(key, l.now())
-	if next == nil {
-		return nil // another call is at it
-	}
-	return l.pipe.Update(ctx, key, false, next)
+func (l *Limiter) repay(ctx context.Context, key Key) (err error) {
+	l.share.Repay(key, l.now(), func(next pipeline.Planner) bool {
+		err = l.pipe.Update(ctx, key, false, next)
+		return err == nil || errors.Is(err, ErrOutcomeUnknown)
+	})
+	return err
 }
 
 // untaken marks an op of which the store holds nothing to give back.

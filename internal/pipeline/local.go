@@ -28,8 +28,15 @@ type owed struct{ limit, share *plan.Spec }
 // a full table means an attack by many keys on a store that is down.
 const maxLocal = 1 << 16
 
-// Take takes from a share, and remembers the limit that it stands for.
-func (f *Local) Take(item plan.Key, limit, share *plan.Spec, now, cost int64) plan.Verdict {
+// Share is one limit of a key, with the part of it that this process may give.
+type Share struct {
+	Limit, Part *plan.Spec
+	Cost        int64
+}
+
+// Take takes all shares of a key or none, and remembers the limits that they
+// stand for. It fills verdicts, one for each, and reports a refusal.
+func (f *Local) Take(item plan.Key, shares []Share, now int64, verdicts []plan.Verdict) (refused bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	it := f.items[item]
@@ -38,16 +45,26 @@ func (f *Local) Take(item plan.Key, limit, share *plan.Spec, now, cost int64) pl
 			f.items = map[plan.Key]*localItem{}
 		}
 		if len(f.items) >= maxLocal && !f.drop(now) {
-			return plan.Verdict{Wait: share.Horizon()}
+			for i := range verdicts {
+				verdicts[i] = plan.Verdict{Wait: shares[i].Part.Horizon()}
+			}
+			return true
 		}
 		it = &localItem{}
 		f.items[item] = it
 	}
-	v := share.Step(&it.cells, now, cost)
-	if v.OK {
-		it.owe(limit, share)
+	for i, s := range shares {
+		verdicts[i] = s.Part.Look(&it.cells, now, s.Cost)
+		refused = refused || !verdicts[i].OK
 	}
-	return v
+	if refused {
+		return true
+	}
+	for i, s := range shares {
+		verdicts[i] = s.Part.Step(&it.cells, now, s.Cost)
+		it.owe(s.Limit, s.Part)
+	}
+	return false
 }
 
 func (it *localItem) owe(limit, share *plan.Spec) {
@@ -82,17 +99,18 @@ func (f *Local) Owes(item plan.Key) bool {
 	return f.items[item] != nil
 }
 
-// Settle forgets a key and returns a planner that charges its limits what the
-// shares still show as used. What has refilled since is not charged again.
-func (f *Local) Settle(item plan.Key, now int64) Planner {
+// Repay charges a key's limits what the shares still show as used, and then
+// forgets the key. What has refilled since is not charged again. When charge
+// says that nothing was done, the key stays as it was.
+func (f *Local) Repay(item plan.Key, now int64, charge func(Planner) (done bool)) {
 	f.mu.Lock()
-	defer f.mu.Unlock()
 	it := f.items[item]
 	delete(f.items, item)
+	f.mu.Unlock()
 	if it == nil {
-		return nil
+		return // another call is at it
 	}
-	return func(known *plan.Cells, at int64, w *plan.Write) bool {
+	done := charge(func(known *plan.Cells, at int64, w *plan.Write) bool {
 		any := false
 		for _, o := range it.owed {
 			if v := o.share.Look(&it.cells, now, 1); v.Used > 0 {
@@ -100,5 +118,13 @@ func (f *Local) Settle(item plan.Key, now int64) Planner {
 			}
 		}
 		return any
+	})
+	if done {
+		return
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.items[item] == nil {
+		f.items[item] = it
 	}
 }
