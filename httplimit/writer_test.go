@@ -319,32 +319,3 @@ func TestCase_B244_UpgradesStreamsAndHTTP2Work(t *testing.T) {
 		t.Errorf("%s left, want 6: an upgrade is counted", got)
 	}
 }
-
-// A gRPC client over real HTTP/2 sees one header block that ends the stream.
-func TestTrailersOnlyOverHTTP2(t *testing.T) {
-	g := newGate(t, strings.Replace(counted, "quota 10/h", "quota 1/h", 1), status(200))
-	s := httptest.NewUnstartedServer(g)
-	s.EnableHTTP2 = true
-	s.StartTLS()
-	defer s.Close()
-	var res *http.Response
-	for range 2 {
-		r, _ := http.NewRequest("POST", s.URL+"/shop.Seats/Book", strings.NewReader("\x00\x00\x00\x00\x00"))
-		r.Header.Set("Test-Sub", "a")
-		r.Header.Set("Content-Type", "application/grpc")
-		r.Header.Set("Te", "trailers")
-		var err error
-		if res, err = s.Client().Do(r); err != nil {
-			t.Fatal(err)
-		}
-		defer res.Body.Close()
-	}
-	b, err := io.ReadAll(res.Body)
-	if err != nil || len(b) != 0 || res.ProtoMajor != 2 {
-		t.Errorf("body %q, %v, %s", b, err, res.Proto)
-	}
-	want(t, res, "Grpc-Status", "8", "Content-Type", "application/grpc")
-	if len(res.Trailer) != 0 {
-		t.Errorf("trailers %v: trailers-only has none apart", res.Trailer)
-	}
-}
