@@ -50,6 +50,9 @@ type figures struct {
 	rule  *policy.Rule
 }
 
+// loopback is where the demo's calls come from, and the proxy that it trusts.
+var loopback = netip.AddrFrom4([4]byte{127, 0, 0, 1})
+
 // attributes is the call as the policy sees it.
 func (p *part) attributes() *policy.Attributes {
 	h := p.header.Clone()
@@ -58,7 +61,7 @@ func (p *part) attributes() *policy.Attributes {
 	}
 	h.Set("X-Forwarded-For", p.from.String())
 	path, query, _ := strings.Cut(p.path, "?")
-	return &policy.Attributes{Method: p.method, Path: path, RawQuery: query, Header: h, Peer: netip.AddrFrom4([4]byte{127, 0, 0, 1})}
+	return &policy.Attributes{Method: p.method, Path: path, RawQuery: query, Header: h, Peer: loopback}
 }
 
 func (p *part) request(ctx context.Context, base string) (*http.Request, error) {

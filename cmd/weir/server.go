@@ -268,6 +268,10 @@ func (s *server) serve(ctx context.Context) error {
 	case <-ctx.Done():
 	}
 	s.draining.Store(true)
+	// These run once the port is closed, so the line says the truth.
+	s.http.RegisterOnShutdown(func() {
+		s.o.log.Info("draining: no new connections, requests under way may end", "within", drainTime)
+	})
 	drain, cancel := context.WithTimeout(context.Background(), drainTime)
 	defer cancel()
 	err := s.http.Shutdown(drain)
