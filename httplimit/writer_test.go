@@ -10,6 +10,8 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -317,5 +319,54 @@ func TestCase_B244_UpgradesStreamsAndHTTP2Work(t *testing.T) {
 	}
 	if got := left(g); got != "6" {
 		t.Errorf("%s left, want 6: an upgrade is counted", got)
+	}
+}
+
+// A WebSocket through a reverse proxy behind the middleware: the answer to the
+// handshake carries the limit fields, and it is counted once.
+func TestCase_B244_AProxiedUpgradeShowsItsLimit(t *testing.T) {
+	service := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		conn, rw, err := http.NewResponseController(w).Hijack()
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		defer conn.Close()
+		rw.WriteString("HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\nhello")
+		rw.Flush()
+	}))
+	defer service.Close()
+	target, err := url.Parse(service.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	forward := &httputil.ReverseProxy{Rewrite: func(p *httputil.ProxyRequest) { p.SetURL(target) }}
+	g := newGate(t, counted, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path != "/ok" {
+			forward.ServeHTTP(w, r)
+		}
+	}))
+	front := httptest.NewServer(g)
+	defer front.Close()
+	conn, err := net.Dial("tcp", front.Listener.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	io.WriteString(conn, "GET /live HTTP/1.1\r\nHost: shop\r\nTest-Sub: a\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n")
+	in := bufio.NewReader(conn)
+	res, err := http.ReadResponse(in, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if res.StatusCode != 101 {
+		t.Fatalf("status %d", res.StatusCode)
+	}
+	want(t, res, "X-RateLimit-Limit", "10", "X-RateLimit-Remaining", "9")
+	if hello, err := io.ReadAll(in); string(hello) != "hello" {
+		t.Errorf("%q, %v", hello, err)
+	}
+	if got := left(g); got != "8" {
+		t.Errorf("%s left, want 8", got)
 	}
 }

@@ -92,7 +92,7 @@ func TestFacesAreBounded(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if w.face(one) != w.face(one) {
+	if first, second := w.face(one), w.face(one); first != second {
 		t.Error("a limit's face is made anew each time")
 	}
 	if n := len(*w.faces.Load()); n > maxFaces {
