@@ -1,15 +1,24 @@
 package main
 
 import (
+	"bufio"
 	"bytes"
 	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
 	"encoding/json"
+	"encoding/pem"
 	"fmt"
 	"io"
+	"math/big"
 	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -312,24 +321,38 @@ func startFails(t *testing.T, args ...string) int {
 func TestTwoProcessesKeepOneLimitAndARestartKeepsIt(t *testing.T) {
 	db := dynalite.Start(t, dynalite.Options{})
 	up := newRecorder(t, nil)
-	args := []string{"proxy", "--to", up.URL, "--limit", "quota 40/hour", "--by", "ip", "--listen", "127.0.0.1:0", "-q",
+	// Under deny a store that is too slow for its deadline refuses with 503:
+	// such a call is made again, and no call passes uncounted.
+	file := writeFile(t, filepath.Join(t.TempDir(), "weir.yaml"), `weir: 1
+application:
+  limits:
+    - {name: all, match: GET /, by: ip, limit: quota 40/hour, on_store_error: deny}
+`)
+	args := []string{"proxy", "--to", up.URL, "-c", file, "--listen", "127.0.0.1:0", "-q",
 		"--store", "dynamodb:shared?region=us-east-1&create=true&endpoint=" + db.URL}
 	one, two := startWeir(t, nil, args...), startWeir(t, nil, args...)
-	var ok, refusedCount atomic.Int64
+	var ok, refusals, unanswered atomic.Int64
 	call := func(url string) {
-		res, err := http.Get(url + "/")
-		if err != nil {
-			t.Error(err)
-			return
-		}
-		res.Body.Close()
-		switch res.StatusCode {
-		case 200:
-			ok.Add(1)
-		case 429:
-			refusedCount.Add(1)
-		default:
-			t.Errorf("status %d", res.StatusCode)
+		for {
+			res, err := http.Get(url + "/")
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			res.Body.Close()
+			switch res.StatusCode {
+			case 200:
+				ok.Add(1)
+				return
+			case 429:
+				refusals.Add(1)
+				return
+			case 503:
+				unanswered.Add(1)
+			default:
+				t.Errorf("status %d", res.StatusCode)
+				return
+			}
 		}
 	}
 	var wg sync.WaitGroup
@@ -343,14 +366,16 @@ func TestTwoProcessesKeepOneLimitAndARestartKeepsIt(t *testing.T) {
 		}
 	}
 	wg.Wait()
-	if ok.Load() != 40 || refusedCount.Load() != 8 {
-		t.Errorf("two processes: %d allowed, %d refused; want 40 and 8", ok.Load(), refusedCount.Load())
+	// A call that got no answer in time may have been counted.
+	if n := ok.Load(); n > 40 || n < 40-unanswered.Load() || ok.Load()+refusals.Load() != 48 {
+		t.Errorf("two processes: %d allowed, %d refused, %d without an answer of the store; want 40 and 8", n, refusals.Load(), unanswered.Load())
 	}
 	one.end(syscall.SIGTERM)
 	two.end(syscall.SIGTERM)
 	three := startWeir(t, nil, args...)
-	if res, _ := do(t, "GET", three.url+"/"); res.StatusCode != 429 {
-		t.Errorf("after a restart: %d, want 429", res.StatusCode)
+	refusals.Store(0)
+	if call(three.url); refusals.Load() != 1 {
+		t.Error("a restart forgot the limit")
 	}
 }
 
@@ -588,10 +613,6 @@ func TestDecisionLog(t *testing.T) {
 
 func TestMetrics(t *testing.T) {
 	m := newMetrics()
-	problems, err := promlint.NewWithMetricFamilies(nil).Lint()
-	if err != nil || len(problems) > 0 {
-		t.Fatal(problems, err)
-	}
 	families, err := m.registry.Gather()
 	if err != nil {
 		t.Fatal(err)
@@ -663,4 +684,124 @@ func TestTrustLoopback(t *testing.T) {
 			t.Errorf("%s: client %v, %v", name, m.Client, err)
 		}
 	}
+}
+
+func TestDemoKeepsServing(t *testing.T) {
+	cmd := exec.Command("weir", "demo", "--json")
+	pipe, err := cmd.StderrPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out bytes.Buffer
+	cmd.Stdout = &out
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	lines := bufio.NewScanner(pipe)
+	var curl string
+	for lines.Scan() && !strings.Contains(lines.Text(), "/webhooks/") {
+		if strings.Contains(lines.Text(), "curl -i -X POST") && strings.Contains(lines.Text(), "/reservations -H") {
+			curl = lines.Text()
+		}
+	}
+	// The line to try works as it stands.
+	parts := regexp.MustCompile(`(http://\S+) -H 'Authorization: (.*)'`).FindStringSubmatch(curl)
+	if parts == nil {
+		t.Fatalf("no curl line with a token: %q", curl)
+	}
+	if res, body := do(t, "POST", parts[1], "Authorization", parts[2]); res.StatusCode != 201 || res.Header.Get("RateLimit-Remaining") != "9" {
+		t.Errorf("%s: %d %v %s", curl, res.StatusCode, res.Header, body)
+	}
+	if err := cmd.Process.Signal(os.Interrupt); err != nil {
+		t.Fatal(err)
+	}
+	io.Copy(io.Discard, pipe)
+	if err := cmd.Wait(); cmd.ProcessState.ExitCode() != 130 {
+		t.Errorf("Ctrl-C: %v, want exit 130", err)
+	}
+	var doc struct {
+		SchemaVersion int `json:"schema_version"`
+		Scenarios     []result
+	}
+	if err := json.Unmarshal(out.Bytes(), &doc); err != nil || doc.SchemaVersion != 1 || len(doc.Scenarios) != 10 {
+		t.Errorf("stdout: %v, %d scenarios", err, len(doc.Scenarios))
+	}
+}
+
+func TestWebSocketThroughTheWholeProxy(t *testing.T) {
+	up := newRecorder(t, func(w http.ResponseWriter, r *http.Request) {
+		c, rw, err := http.NewResponseController(w).Hijack()
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		defer c.Close()
+		io.WriteString(rw, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n")
+		rw.Flush()
+		io.Copy(c, rw)
+	})
+	url := proxied(t, strings.ReplaceAll(accounts, "POST /seats", "GET /chat"), up.URL)
+	c, err := net.Dial("tcp", strings.TrimPrefix(url, "http://"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	c.SetDeadline(time.Now().Add(20 * time.Second))
+	io.WriteString(c, "GET /chat HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n")
+	br := bufio.NewReader(c)
+	res, err := http.ReadResponse(br, nil)
+	if err != nil || res.StatusCode != 101 || res.Header.Get("RateLimit") == "" {
+		t.Fatalf("handshake: %v, %v", res, err)
+	}
+	io.WriteString(c, "hello")
+	got := make([]byte, 5)
+	if _, err := io.ReadFull(br, got); err != nil || string(got) != "hello" {
+		t.Errorf("echo %q, %v", got, err)
+	}
+	// One handshake is one call, however much is said after it.
+	if res, _ := do(t, "GET", url+"/chat"); res.StatusCode != 429 {
+		t.Errorf("a second call of an anonymous limit of one: %d", res.StatusCode)
+	}
+}
+
+func TestProxySpeaksTLSAndHTTP2(t *testing.T) {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	tmpl := &x509.Certificate{SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(time.Hour), IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}}
+	der, err := x509.CreateCertificate(rand.Reader, tmpl, tmpl, key.Public(), key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	private, err := x509.MarshalPKCS8PrivateKey(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	cert := writeFile(t, filepath.Join(dir, "cert.pem"), string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})))
+	keyFile := writeFile(t, filepath.Join(dir, "key.pem"), string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: private})))
+	up := newRecorder(t, nil)
+	url := proxied(t, accounts, up.URL, "--tls-cert", cert, "--tls-key", keyFile)
+	roots := x509.NewCertPool()
+	roots.AppendCertsFromPEM([]byte(readFile(t, cert)))
+	client := &http.Client{Transport: &http.Transport{ForceAttemptHTTP2: true, TLSClientConfig: &tls.Config{RootCAs: roots}}}
+	defer client.CloseIdleConnections()
+	res, err := client.Get(url + "/x")
+	if err != nil {
+		t.Fatal(err)
+	}
+	res.Body.Close()
+	if !strings.HasPrefix(url, "https://") || res.ProtoMajor != 2 || up.last().Header.Get("X-Forwarded-Proto") != "https" {
+		t.Errorf("%s: %s, forwarded as %q", url, res.Proto, up.last().Header.Get("X-Forwarded-Proto"))
+	}
+}
+
+func readFile(t *testing.T, path string) string {
+	t.Helper()
+	b, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(b)
 }

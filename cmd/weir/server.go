@@ -151,8 +151,10 @@ func (s *server) handler() (http.Handler, error) {
 				out.Set("Weir-Decision", d)
 			}
 		},
-		UpstreamFailed: func(in *http.Request, _ error) {
-			if o := httplimit.Outcome(in.Context()); o != nil {
+		UpstreamFailed: func(in *http.Request, status int, _ error) {
+			// A service that took the request and kept silent may have done
+			// the work: that stays counted.
+			if o := httplimit.Outcome(in.Context()); o != nil && status == http.StatusBadGateway {
 				_ = o.GiveBack(in.Context()) // the engine logs what fails
 			}
 		},
