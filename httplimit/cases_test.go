@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/dunglas/httpsfv"
+	"github.com/weirlabs/weir"
 	"github.com/weirlabs/weir/engine"
 )
 
@@ -98,6 +99,72 @@ func TestCase_B110_ADrainedBucketWaitsForItsNextToken(t *testing.T) {
 }
 
 // Every way to be refused by a limit carries the same set of fields.
+// A limit that is partly used names the wait until the cost fits: not earlier,
+// and not a period later.
+func TestCase_B109_TheWaitOfALargeCostIsExact(t *testing.T) {
+	for _, limit := range []string{"6/m burst 5", "quota 5/m", "sliding 5/m"} {
+		for used := 2; used <= 5; used++ {
+			synctest.Test(t, func(t *testing.T) {
+				g := newGate(t, one(limit, ", cost: header.Units"), status(200))
+				for range used {
+					g.send("GET", "/", "Test-Sub", "a")
+					wait(time.Second)
+				}
+				r := g.send("GET", "/", "Test-Sub", "a", "Units", "4")
+				if r.StatusCode == 200 {
+					t.Fatalf("%s: 4 of %d served", limit, 5-used)
+				}
+				told := retryAfter(t, r)
+				wait(told - time.Second)
+				if r := g.send("GET", "/", "Test-Sub", "a", "Units", "4"); r.StatusCode == 200 {
+					t.Errorf("%s with %d used: told %v, but a second less was enough", limit, used, told)
+				}
+				wait(time.Second)
+				if r := g.send("GET", "/", "Test-Sub", "a", "Units", "4"); r.StatusCode != 200 {
+					t.Errorf("%s with %d used: refused after the %v told", limit, used, told)
+				}
+			})
+		}
+	}
+}
+
+func TestCase_B121_LookingTakesNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newGate(t, one("quota 10/h"), status(200))
+		looking := &gate{t: t, Handler: g.mw.Usage()}
+		for range 20 {
+			looking.send("GET", "/.weir/usage", "Test-Sub", "a")
+			wait(time.Second)
+		}
+		want(t, g.send("GET", "/", "Test-Sub", "a"), "X-RateLimit-Remaining", "9")
+		// A constant 0 does not ask the limit at all, so it neither takes nor shows.
+		g = newGate(t, one("quota 10/h", ", cost: 0"), status(200))
+		want(t, g.send("GET", "/", "Test-Sub", "a"), "X-RateLimit-Limit", "")
+	})
+}
+
+func TestCase_B125_TheLargestLimitsAreStillLimits(t *testing.T) {
+	for _, limit := range []string{"1000000/s burst 3000000000000000", "quota 1000000000000000/year", "sliding 1000000000000000/day", "1000000000000000/100year"} {
+		if _, err := weir.ParseLimit(limit); err != nil {
+			continue // refused when it is built, with a reason
+		}
+		synctest.Test(t, func(t *testing.T) {
+			g := newGate(t, one(limit, ", cost: header.Units"), status(200))
+			r := g.send("GET", "/", "Test-Sub", "a", "Units", "9223372036854775807")
+			if r.StatusCode != 429 {
+				t.Errorf("%s: the largest cost got %d", limit, r.StatusCode)
+			}
+			max := r.Header.Get("X-RateLimit-Limit")
+			if r := g.send("GET", "/", "Test-Sub", "a", "Units", max); r.StatusCode != 200 {
+				t.Errorf("%s: all of it at once got %d", limit, r.StatusCode)
+			}
+			if r := g.send("GET", "/", "Test-Sub", "a", "Units", max); r.StatusCode != 429 {
+				t.Errorf("%s: all of it twice got %d", limit, r.StatusCode)
+			}
+		})
+	}
+}
+
 func TestCase_B113_EveryRefusalHasTheSameFields(t *testing.T) {
 	const text = `
 weir: 1
@@ -337,28 +404,6 @@ application:
 			}
 		})
 	}
-}
-
-func TestCase_B223_ARefusedGRPCCallIsToldSoInGRPC(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		g := newGate(t, one("1/h"), status(200))
-		g.send("POST", "/shop.Seats/Book", "Test-Sub", "a", "Content-Type", "application/grpc+proto")
-		r := g.send("POST", "/shop.Seats/Book", "Test-Sub", "a", "Content-Type", "application/grpc+proto")
-		if r.StatusCode != 200 {
-			t.Errorf("HTTP status %d", r.StatusCode)
-		}
-		want(t, r, "Grpc-Status", "8", "Content-Type", "application/grpc", "Retry-After", "3600", "Grpc-Retry-Pushback-Ms", "3600000",
-			"Grpc-Message", "Your plan allows 1 things per hour. Try again in 3600 seconds.")
-		if b := body(t, r); b != "" {
-			t.Errorf("body %q: trailers only means none", b)
-		}
-		g = newGate(t, one("1/h", ", on_store_error: deny"), status(200), onBrokenStore)
-		want(t, g.send("POST", "/shop.Seats/Book", "Test-Sub", "a", "Content-Type", "application/grpc"), "Grpc-Status", "14")
-		// gRPC-Web reads the HTTP status.
-		if r := g.send("POST", "/shop.Seats/Book", "Test-Sub", "a", "Content-Type", "application/grpc-web+proto"); r.StatusCode != 503 {
-			t.Errorf("gRPC-Web: %d", r.StatusCode)
-		}
-	})
 }
 
 func TestCase_B227_WhatAShadowWouldRefuseIsSeen(t *testing.T) {

@@ -82,11 +82,13 @@ func (w flusher) Flush() {
 }
 
 // Hijack hands over the connection. Nobody can say any more whether the call
-// succeeded, so it stays counted.
+// succeeded, so it stays counted. The limit fields are set for a reverse proxy,
+// which writes the header of a switch of protocols from this map.
 func (w hijacker) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	conn, rw, err := w.c.w.(http.Hijacker).Hijack()
-	if err == nil {
+	if err == nil && !w.c.committed {
 		w.c.committed = true
+		w.c.m.writer.Fields(w.c.w.Header(), &w.c.outcome, w.c.values[:0])
 	}
 	return conn, rw, err
 }

@@ -10,6 +10,8 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -320,31 +322,51 @@ func TestCase_B244_UpgradesStreamsAndHTTP2Work(t *testing.T) {
 	}
 }
 
-// A gRPC client over real HTTP/2 sees one header block that ends the stream.
-func TestTrailersOnlyOverHTTP2(t *testing.T) {
-	g := newGate(t, strings.Replace(counted, "quota 10/h", "quota 1/h", 1), status(200))
-	s := httptest.NewUnstartedServer(g)
-	s.EnableHTTP2 = true
-	s.StartTLS()
-	defer s.Close()
-	var res *http.Response
-	for range 2 {
-		r, _ := http.NewRequest("POST", s.URL+"/shop.Seats/Book", strings.NewReader("\x00\x00\x00\x00\x00"))
-		r.Header.Set("Test-Sub", "a")
-		r.Header.Set("Content-Type", "application/grpc")
-		r.Header.Set("Te", "trailers")
-		var err error
-		if res, err = s.Client().Do(r); err != nil {
-			t.Fatal(err)
+// A WebSocket through a reverse proxy behind the middleware: the answer to the
+// handshake carries the limit fields, and it is counted once.
+func TestCase_B244_AProxiedUpgradeShowsItsLimit(t *testing.T) {
+	service := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		conn, rw, err := http.NewResponseController(w).Hijack()
+		if err != nil {
+			t.Error(err)
+			return
 		}
-		defer res.Body.Close()
+		defer conn.Close()
+		rw.WriteString("HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\nhello")
+		rw.Flush()
+	}))
+	defer service.Close()
+	target, err := url.Parse(service.URL)
+	if err != nil {
+		t.Fatal(err)
 	}
-	b, err := io.ReadAll(res.Body)
-	if err != nil || len(b) != 0 || res.ProtoMajor != 2 {
-		t.Errorf("body %q, %v, %s", b, err, res.Proto)
+	forward := &httputil.ReverseProxy{Rewrite: func(p *httputil.ProxyRequest) { p.SetURL(target) }}
+	g := newGate(t, counted, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path != "/ok" {
+			forward.ServeHTTP(w, r)
+		}
+	}))
+	front := httptest.NewServer(g)
+	defer front.Close()
+	conn, err := net.Dial("tcp", front.Listener.Addr().String())
+	if err != nil {
+		t.Fatal(err)
 	}
-	want(t, res, "Grpc-Status", "8", "Content-Type", "application/grpc")
-	if len(res.Trailer) != 0 {
-		t.Errorf("trailers %v: trailers-only has none apart", res.Trailer)
+	defer conn.Close()
+	io.WriteString(conn, "GET /live HTTP/1.1\r\nHost: shop\r\nTest-Sub: a\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n")
+	in := bufio.NewReader(conn)
+	res, err := http.ReadResponse(in, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if res.StatusCode != 101 {
+		t.Fatalf("status %d", res.StatusCode)
+	}
+	want(t, res, "X-RateLimit-Limit", "10", "X-RateLimit-Remaining", "9")
+	if hello, err := io.ReadAll(in); string(hello) != "hello" {
+		t.Errorf("%q, %v", hello, err)
+	}
+	if got := left(g); got != "8" {
+		t.Errorf("%s left, want 8", got)
 	}
 }

@@ -27,7 +27,7 @@ type facts struct {
 	Query  func(name string) string `expr:"query"`
 
 	attributes *Attributes
-	query      url.Values
+	values     url.Values
 }
 
 // The functions are made once for each value of facts, so that a request makes
@@ -38,10 +38,10 @@ var factsPool = sync.Pool{New: func() any {
 		return strings.Join(f.attributes.Header[http.CanonicalHeaderKey(name)], ", ")
 	}
 	f.Query = func(name string) string {
-		if f.query == nil {
-			f.query, _ = url.ParseQuery(f.attributes.RawQuery)
+		if f.values == nil {
+			f.values, _ = url.ParseQuery(f.attributes.RawQuery)
 		}
-		return f.query.Get(name)
+		return f.values.Get(name)
 	}
 	return f
 }}
@@ -56,12 +56,12 @@ func newFacts(a *Attributes, path string, client netip.Addr, plan string, id Ide
 	if client.IsValid() {
 		f.IP = client.String()
 	}
-	f.attributes, f.query = a, nil
+	f.attributes, f.values = a, nil
 	return f
 }
 
 func (f *facts) free() {
-	f.Claims, f.attributes, f.query = nil, nil, nil
+	f.Claims, f.attributes, f.values = nil, nil, nil
 	factsPool.Put(f)
 }
 

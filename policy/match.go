@@ -65,12 +65,11 @@ func (p *Policy) Match(a *Attributes) (Match, error) {
 	m.app.path = paths.r[0].text
 	var found [2][2]int // operations by reading, as the path is and with another last slash: index of the hit + 1
 	route := false
-	last := int32(-1)
 	for i := range hits {
 		h := &hits[i]
 		t := &p.targets[h.target]
-		if t.kind == operation {
-			// Its other patterns, and its other reading, count too.
+		switch {
+		case t.kind == operation:
 			at := &found[h.reading][0]
 			if h.loose {
 				at = &found[h.reading][1]
@@ -78,28 +77,22 @@ func (p *Policy) Match(a *Attributes) (Match, error) {
 			if *at == 0 || moreSpecific(h.pattern, hits[*at-1].pattern) {
 				*at = i + 1
 			}
-			continue
-		}
-		if h.target == last {
-			continue
-		}
-		last = h.target
-		switch t.kind {
-		case edgeRule:
+		case t.kind == gatewayRoute:
+			route = true
+		case t.kind == edgeRule && first(hits, i):
 			if t.except == nil || !m.Client.IsValid() || !t.except.Contains(m.Client) {
 				m.Edge = p.edgeOps(m.Edge, t.rule, &m, a)
 			}
-		case gatewayRoute:
-			route = true
-		case limit:
-			m.app.hits = append(m.app.hits, newAppHit(t.rule, h, &paths))
 		}
 	}
-	best := operations(hits, [2]int{operationOf(hits, found[0]), operationOf(hits, found[1])})
-	for _, n := range best {
+	for _, n := range operations(hits, [2]int{operationOf(hits, found[0]), operationOf(hits, found[1])}) {
 		if n > 0 {
-			h := &hits[n-1]
-			m.app.hits = append(m.app.hits, newAppHit(p.targets[h.target].rule, h, &paths))
+			m.app.add(p, &hits[n-1], &paths)
+		}
+	}
+	for i := range hits {
+		if p.targets[hits[i].target].kind == limit && first(hits, i) {
+			m.app.add(p, &hits[i], &paths)
 		}
 	}
 	m.NeedsKey = route
@@ -108,12 +101,16 @@ func (p *Policy) Match(a *Attributes) (Match, error) {
 	return m, nil
 }
 
-func newAppHit(r *rule, h *hit, paths *readings) appHit {
+// first reports whether a hit is the first of its target: each applies once.
+func first(hits []hit, i int) bool { return i == 0 || hits[i].target != hits[i-1].target }
+
+func (m *matched) add(p *Policy, h *hit, paths *readings) {
+	r := p.targets[h.target].rule
 	path := paths.r[h.reading].text
 	if r.exact {
 		path = paths.r[h.reading].exact
 	}
-	return appHit{r, h.pattern, path}
+	m.hits = append(m.hits, appHit{r, h.pattern, path})
 }
 
 // exempted returns the name of the exemption when every reading has one. The

@@ -12,6 +12,7 @@ debian_packages() {
 	case $1 in
 	cc) echo gcc libc6-dev ;;
 	node) echo nodejs ;;
+	redis-cli) echo redis-tools ;;
 	*) echo "$1" ;; # most are named like their command
 	esac
 }
@@ -22,6 +23,7 @@ what_for() {
 	cc) echo "a C compiler, for the race detector (Debian: gcc libc6-dev; macOS: xcode-select --install)" ;;
 	node) echo "Node.js, which runs the DynamoDB-compatible test server (https://nodejs.org)" ;;
 	npm) echo "npm, which fetches the DynamoDB-compatible test server (it comes with Node.js)" ;;
+	redis-server | redis-cli | redis-sentinel) echo "$1, on which the Redis store is tested (Debian: apt-get install redis-server redis-sentinel; macOS: brew install redis)" ;;
 	*) echo "$1 (Debian: apt-get install $(debian_packages "$1"))" ;;
 	esac
 }

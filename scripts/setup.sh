@@ -9,9 +9,9 @@ if ! command -v go >/dev/null 2>&1; then
 	exit 1
 fi
 
-# Add a command here when a test starts to use it, for example redis-server or
-# chromium, and never before.
-scripts/need.sh cc node=18 npm
+# Add a command here when a test starts to use it, for example chromium, and
+# never before.
+scripts/need.sh cc node=18 npm redis-server redis-cli redis-sentinel
 
 # The DynamoDB-compatible test server. npm writes its own lock file last, so a
 # copy that is not older than ours is a finished installation.

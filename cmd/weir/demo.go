@@ -120,6 +120,8 @@ type stage struct {
 	open  *opened
 	trips atomic.Int64 // to a store outside this process
 	takes atomic.Int64 // requests for which gateway or application limits were asked
+
+	degraded atomic.Int64 // requests that a failure mode decided
 }
 
 func newStage(c *common, chosen bool) (*stage, error) {
@@ -190,6 +192,9 @@ func (d *stage) start(ctx context.Context, c *common, listen string) (ended chan
 		target: &url.URL{Scheme: "http", Host: at.Addr().String()},
 		listen: listen, replicas: 1, log: log,
 		decided: func(_ context.Context, o *engine.Outcome) {
+			if o.Degraded {
+				d.degraded.Add(1)
+			}
 			for i := range o.Verdicts {
 				if o.Verdicts[i].Rule.Layer != policy.Edge {
 					d.takes.Add(1)
@@ -219,6 +224,16 @@ func (d *stage) storeCalls() int64 {
 		return d.takes.Load()
 	}
 	return d.trips.Load()
+}
+
+// atOnce is how many calls are under way at a time. A small test server at the
+// end of a long queue would miss the deadline of a decision, and the demo would
+// show what on_store_error says in place of the limits.
+func (d *stage) atOnce() int {
+	if _, here := d.open.Store.(weir.InProcess); here {
+		return mostAtOnce
+	}
+	return 8
 }
 
 // token signs in as somebody whom no store has seen before.
@@ -314,7 +329,7 @@ func (d *stage) scenarios(ctx context.Context) ([]scenario, error) {
 }
 
 func (d *stage) playAll(ctx context.Context, c *common) ([]result, error) {
-	client := &http.Client{Timeout: time.Minute, Transport: &http.Transport{MaxIdleConnsPerHost: 256, MaxConnsPerHost: 256, DisableCompression: true}}
+	client := &http.Client{Timeout: time.Minute, Transport: &http.Transport{MaxIdleConnsPerHost: mostAtOnce, DisableCompression: true}}
 	defer client.CloseIdleConnections()
 	list, err := d.scenarios(ctx)
 	if err != nil {
@@ -322,7 +337,7 @@ func (d *stage) playAll(ctx context.Context, c *common) ([]result, error) {
 	}
 	var results []result
 	for i := range list {
-		r, err := play(ctx, client, d.server, &list[i], d.storeCalls)
+		r, err := d.play(ctx, client, &list[i])
 		if err != nil {
 			return nil, err
 		}

@@ -107,13 +107,13 @@ func probe(ctx context.Context, c *common, f *probeFlags, target string) error {
 	client := &http.Client{
 		Timeout: time.Minute,
 		Transport: &http.Transport{
-			MaxIdleConnsPerHost: 256, MaxConnsPerHost: 256, DisableCompression: true,
+			MaxIdleConnsPerHost: mostAtOnce, DisableCompression: true,
 			TLSClientConfig: &tls.Config{InsecureSkipVerify: f.skipTLS},
 		},
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}
 	defer client.CloseIdleConnections()
-	answers, took := volley(ctx, client, f.count, func(ctx context.Context, _ int) (*http.Request, error) {
+	answers, took := volley(ctx, client, f.count, mostAtOnce, func(ctx context.Context, _ int) (*http.Request, error) {
 		r, err := http.NewRequestWithContext(ctx, strings.ToUpper(f.method), target, strings.NewReader(f.data))
 		if err != nil {
 			return nil, err
@@ -186,8 +186,12 @@ type reply struct {
 	order  int // 0 for the answer that came first
 }
 
-// volley sends n requests at once, at most 256 at a time, and waits for all.
-func volley(ctx context.Context, client *http.Client, n int, request func(context.Context, int) (*http.Request, error)) ([]reply, time.Duration) {
+// mostAtOnce is how many calls are under way at most.
+const mostAtOnce = 256
+
+// volley sends n requests at once, at most parallel of them at a time, and
+// waits for all.
+func volley(ctx context.Context, client *http.Client, n, parallel int, request func(context.Context, int) (*http.Request, error)) ([]reply, time.Duration) {
 	answers := make([]reply, n)
 	next := make(chan int, n)
 	for i := range n {
@@ -200,7 +204,7 @@ func volley(ctx context.Context, client *http.Client, n int, request func(contex
 		order int
 		gate  = make(chan struct{})
 	)
-	for range min(n, 256) {
+	for range min(n, parallel) {
 		wg.Go(func() {
 			<-gate
 			for i := range next {

@@ -105,6 +105,9 @@ func flagsFromEnv(cmd *cobra.Command) error {
 		if !set || f.Changed || f.Name == "help" || failed != nil {
 			return
 		}
+		if (f.Name == "format" || f.Name == "json") && cmd.Annotations[formatsKey] == "" {
+			return // set for other commands; this one has a single form
+		}
 		if err := cmd.Flags().Set(f.Name, value); err != nil {
 			failed = usage("unset "+name, "the environment variable %s: %w", name, err)
 		}

@@ -50,6 +50,9 @@ type figures struct {
 	rule  *policy.Rule
 }
 
+// loopback is where the demo's calls come from, and the proxy that it trusts.
+var loopback = netip.AddrFrom4([4]byte{127, 0, 0, 1})
+
 // attributes is the call as the policy sees it.
 func (p *part) attributes() *policy.Attributes {
 	h := p.header.Clone()
@@ -58,7 +61,7 @@ func (p *part) attributes() *policy.Attributes {
 	}
 	h.Set("X-Forwarded-For", p.from.String())
 	path, query, _ := strings.Cut(p.path, "?")
-	return &policy.Attributes{Method: p.method, Path: path, RawQuery: query, Header: h, Peer: netip.AddrFrom4([4]byte{127, 0, 0, 1})}
+	return &policy.Attributes{Method: p.method, Path: path, RawQuery: query, Header: h, Peer: loopback}
 }
 
 func (p *part) request(ctx context.Context, base string) (*http.Request, error) {
@@ -204,7 +207,8 @@ type result struct {
 
 // play sends a scenario's calls, all at once, and compares the answers with
 // the policy's figures.
-func play(ctx context.Context, client *http.Client, s *server, sc *scenario, storeCalls func() int64) (result, error) {
+func (d *stage) play(ctx context.Context, client *http.Client, sc *scenario) (result, error) {
+	s := d.server
 	r := result{Name: sc.name, Layer: sc.layer}
 	// Callers take turns, so that none is through before the others begin.
 	var order []int
@@ -215,15 +219,15 @@ func play(ctx context.Context, client *http.Client, s *server, sc *scenario, sto
 			}
 		}
 	}
-	calls := storeCalls()
+	calls, degraded := d.storeCalls(), d.degraded.Load()
 	began := time.Now()
-	answers, took := volley(ctx, client, len(order), func(ctx context.Context, i int) (*http.Request, error) {
+	answers, took := volley(ctx, client, len(order), d.atOnce(), func(ctx context.Context, i int) (*http.Request, error) {
 		return sc.parts[order[i]].request(ctx, s.url())
 	})
 	if ctx.Err() != nil {
 		return r, errInterrupted
 	}
-	r.StoreCalls = storeCalls() - calls
+	r.StoreCalls = d.storeCalls() - calls
 	r.Sent, r.Seconds, r.FirstDenial = len(answers), took.Seconds(), firstDenial(answers)
 
 	allowed, denied := make([]int, len(sc.parts)), make([]int, len(sc.parts))
@@ -239,6 +243,9 @@ func play(ctx context.Context, client *http.Client, s *server, sc *scenario, sto
 		default:
 			r.differ("%s %s answered %d, not %d", p.method, p.path, a.status, p.status)
 		}
+	}
+	if n := d.degraded.Load() - degraded; n > 0 {
+		r.differ("the store did not answer %d times in time, and on_store_error decided", n)
 	}
 	for i := range sc.parts {
 		f, err := expect(ctx, s, &sc.parts[i], began, took)

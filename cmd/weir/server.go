@@ -151,8 +151,10 @@ func (s *server) handler() (http.Handler, error) {
 				out.Set("Weir-Decision", d)
 			}
 		},
-		UpstreamFailed: func(in *http.Request, _ error) {
-			if o := httplimit.Outcome(in.Context()); o != nil {
+		UpstreamFailed: func(in *http.Request, status int, _ error) {
+			// A service that took the request and kept silent may have done
+			// the work: that stays counted.
+			if o := httplimit.Outcome(in.Context()); o != nil && status == http.StatusBadGateway {
 				_ = o.GiveBack(in.Context()) // the engine logs what fails
 			}
 		},
@@ -268,6 +270,10 @@ func (s *server) serve(ctx context.Context) error {
 	case <-ctx.Done():
 	}
 	s.draining.Store(true)
+	// These run once the port is closed, so the line says the truth.
+	s.http.RegisterOnShutdown(func() {
+		s.o.log.Info("draining: no new connections, requests under way may end", "within", drainTime)
+	})
 	drain, cancel := context.WithTimeout(context.Background(), drainTime)
 	defer cancel()
 	err := s.http.Shutdown(drain)

@@ -40,7 +40,7 @@ type face struct {
 }
 
 // maxFaces bounds the table, should a policy make limits on the fly.
-const maxFaces = 4096
+const maxFaces = 1024
 
 func (w *Writer) face(l weir.Limit) *face {
 	key := faceKey{l.Name(), l.String()}

@@ -20,6 +20,7 @@ const (
 	grpcContentType        = "application/grpc"
 	fieldGRPCStatus        = "Grpc-Status"
 	fieldGRPCMessage       = "Grpc-Message"
+	fieldGRPCDetails       = "Grpc-Status-Details-Bin"
 	fieldGRPCRetryPushback = "Grpc-Retry-Pushback-Ms"
 )
 
@@ -61,6 +62,9 @@ func trailersOnly(h http.Header, o *engine.Outcome, message string) Response {
 			pushback = strconv.FormatInt(seconds*1000, 10)
 		}
 		h[fieldGRPCRetryPushback] = []string{pushback}
+		if o.Limited() {
+			h[fieldGRPCDetails] = []string{statusDetails(code, message, v)}
+		}
 	}
 	return Response{Status: http.StatusOK, Header: h}
 }

@@ -147,45 +147,48 @@ func (f Field) Text() string {
 // ParseField is the inverse of [Field.Text]. It knows only the limits that
 // this process has built: a field of another limit is none of its business.
 func ParseField(text string) (Field, bool) {
-	left, unit, _ := strings.Cut(text, "@")
+	left, unit, counted := strings.Cut(text, "@")
 	dot := strings.LastIndexByte(left, '.')
 	if dot < 0 {
 		return Field{}, false
 	}
-	name, letter := left[:dot], left[dot+1:]
-	var f Field
-	if name, found := strings.CutSuffix(name, "~"); found {
-		f.Kind, left = shadowBit, name
-	} else {
-		left = name
-	}
 	unit, window, named := strings.Cut(unit, ":")
-	switch {
-	case letter == "t":
-		f.Kind |= Arrival
-	case letter == "i":
-		f.Kind |= Interval
-	case letter == "d":
-		f.Kind |= Depth
-	case letter == "r":
-		f.Kind |= Revision
-	case letter == "s":
-		f.Kind |= Start
-	case letter == "c" && named:
+	var f Field
+	switch left[dot+1:] {
+	case "t":
+		f.Kind = Arrival
+	case "i":
+		f.Kind = Interval
+	case "d":
+		f.Kind = Depth
+	case "r":
+		f.Kind = Revision
+	case "s":
+		f.Kind = Start
+	case "c":
+		f.Kind = Count
+		if named {
+			f.Kind = Cell
+		}
+	}
+	// Only a window's fields have a unit, and only a cell names its window.
+	if f.Kind == 0 || counted != (f.Kind >= Start) || counted && unit == "" || named != (f.Kind == Cell) {
+		return Field{}, false
+	}
+	if named {
 		w, err := strconv.ParseUint(window, 10, 32)
-		if err != nil {
+		if err != nil || strconv.FormatUint(w, 10) != window {
 			return Field{}, false
 		}
-		f.Kind |= Cell
 		f.Window = uint32(w)
-	case letter == "c":
-		f.Kind |= Count
-	default:
-		return Field{}, false
+	}
+	name, shadow := strings.CutSuffix(left[:dot], "~")
+	if shadow {
+		f.Kind |= shadowBit
 	}
 	tables.RLock()
 	defer tables.RUnlock()
-	id, ok := tables.byText[left+"@"+unit]
+	id, ok := tables.byText[name+"@"+unit]
 	f.Limit = id
 	return f, ok
 }

@@ -60,9 +60,10 @@ type Options struct {
 	Stamp func(in *http.Request, out http.Header)
 
 	// UpstreamFailed hears of every request that the upstream did not answer,
-	// before the 502 or 504 is written. It is not called when the client left
-	// or sent a broken body.
-	UpstreamFailed func(in *http.Request, err error)
+	// before the status is written: 502 when it could not be reached or hung
+	// up, 504 when it took the request and kept silent. It is not called when
+	// the client left or sent a broken body.
+	UpstreamFailed func(in *http.Request, status int, err error)
 
 	// HeaderTimeout defaults to [DefaultHeaderTimeout]. Negative: none.
 	HeaderTimeout time.Duration
@@ -333,16 +334,15 @@ func (f *forwarder) fail(w http.ResponseWriter, out *http.Request, err error) {
 	if body != nil {
 		in = body.in
 	}
-	if f.o.UpstreamFailed != nil {
-		f.o.UpstreamFailed(in, err)
-	}
+	status, code, message, what := http.StatusBadGateway, "upstream_unavailable", "The service behind this address cannot be reached.", "upstream cannot be reached"
 	if timedOut(err) {
-		f.o.Log.Warn("upstream sent no answer in time", "upstream", f.host, "timeout", f.o.HeaderTimeout, "err", err)
-		answer(w, out, http.StatusGatewayTimeout, "upstream_timeout", "The service behind this address took too long to answer.")
-		return
+		status, code, message, what = http.StatusGatewayTimeout, "upstream_timeout", "The service behind this address took too long to answer.", "upstream sent no answer in time"
 	}
-	f.o.Log.Warn("upstream cannot be reached", "upstream", f.host, "err", err)
-	answer(w, out, http.StatusBadGateway, "upstream_unavailable", "The service behind this address cannot be reached.")
+	if f.o.UpstreamFailed != nil {
+		f.o.UpstreamFailed(in, status, err)
+	}
+	f.o.Log.Warn(what, "upstream", f.host, "err", err)
+	answer(w, out, status, code, message)
 }
 
 // timedOut tells an upstream that accepted the request and then kept silent

@@ -1,0 +1,807 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/json"
+	"encoding/pem"
+	"fmt"
+	"io"
+	"math/big"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/golang-jwt/jwt/v5"
+	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
+
+	"github.com/weirlabs/weir/internal/dynalite"
+	"github.com/weirlabs/weir/policy"
+)
+
+const testSecret = "the secret of these tests, of 32 bytes and more"
+
+func token(t *testing.T, claims jwt.MapClaims) string {
+	t.Helper()
+	if _, has := claims["exp"]; !has {
+		claims["exp"] = time.Now().Add(time.Hour).Unix()
+	}
+	s, err := jwt.NewWithClaims(jwt.SigningMethodHS256, claims).SignedString([]byte(testSecret))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return "Bearer " + s
+}
+
+// recorder is a service that keeps what reached it.
+type recorder struct {
+	*httptest.Server
+	mu   sync.Mutex
+	seen []*http.Request
+}
+
+func newRecorder(t *testing.T, h http.HandlerFunc) *recorder {
+	r := &recorder{}
+	r.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		r.mu.Lock()
+		r.seen = append(r.seen, req)
+		r.mu.Unlock()
+		if h != nil {
+			h(w, req)
+		}
+	}))
+	t.Cleanup(r.Close)
+	return r
+}
+
+func (r *recorder) last() *http.Request {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if len(r.seen) == 0 {
+		return &http.Request{Header: http.Header{}}
+	}
+	return r.seen[len(r.seen)-1]
+}
+
+func (r *recorder) count() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return len(r.seen)
+}
+
+func writeFile(t *testing.T, path, text string) string {
+	t.Helper()
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// proxied runs weir proxy in this process with a policy.
+func proxied(t *testing.T, policyText, target string, args ...string) string {
+	t.Helper()
+	t.Setenv("TEST_SECRET", testSecret)
+	file := writeFile(t, filepath.Join(t.TempDir(), "weir.yaml"), policyText)
+	url, stop, err := inProcess(append([]string{"proxy", "-q", "--to", target, "-c", file, "--listen", "127.0.0.1:0"}, args...)...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(stop)
+	return url
+}
+
+func do(t *testing.T, method, url string, header ...string) (*http.Response, string) {
+	t.Helper()
+	r, err := http.NewRequest(method, url, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := 0; i+1 < len(header); i += 2 {
+		r.Header.Add(header[i], header[i+1])
+	}
+	res, err := http.DefaultClient.Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer res.Body.Close()
+	b, err := io.ReadAll(res.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return res, string(b)
+}
+
+const accounts = `weir: 1
+auth:
+  jwt: {hs256_secret_env: TEST_SECRET}
+callers: {account: jwt.sub, ip: client_ip}
+trusted_proxies: [127.0.0.1/32]
+exempt:
+  - {name: health, path: /healthz, because: "a probe"}
+edge:
+  - {name: rate-all, limit: sliding 30/5m, by: ip}
+application:
+  limits:
+    - {name: seats, match: POST /seats, by: [account, ip], limit: quota 3/hour, anonymous: quota 1/hour}
+`
+
+func TestExitCodes(t *testing.T) {
+	dir := t.TempDir()
+	bad := writeFile(t, filepath.Join(dir, "bad.yaml"), "weir: 1\nnonsense: 1\n")
+	taken, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer taken.Close()
+	up := newRecorder(t, nil)
+	for _, c := range []struct {
+		args string
+		want int
+	}{
+		{"", 0},
+		{"--help", 0},
+		{"check --help", 0},
+		{"check ../../examples/little-stage/weir.yaml", 0},
+		{"check " + bad, 1},
+		{"check " + filepath.Join(dir, "none.yaml"), 2},
+		{"nonsense", 2},
+		{"check --nonsense", 2},
+		{"proxy", 2},
+		{"proxy --to " + up.URL + " -c " + filepath.Join(dir, "none.yaml"), 2},
+		{"proxy --to " + up.URL + " -c " + bad, 2},
+		{"proxy --to " + up.URL + " --limit 0/s", 2},
+		{"proxy --to " + up.URL + " --limit 10/s --by nobody", 2},
+		{"proxy --to " + up.URL + " --limit 10/s --store nonsense:", 2},
+		{"proxy --to " + up.URL + " --limit 10/d --store memory:?max_ttl=1h", 2},
+		{"proxy --to " + up.URL + " --limit 10/s --listen " + taken.Addr().String(), 3},
+		{"proxy --to " + up.URL + " --limit 10/s --listen 127.0.0.1:0 --metrics " + taken.Addr().String(), 3},
+		{"proxy --to " + up.URL + " --limit 10/s --tls-cert none.pem --tls-key none.pem", 3},
+		{"proxy --to " + up.URL + " --limit 10/s --decision-log " + filepath.Join(dir, "none", "d.log"), 3},
+		{"probe http://127.0.0.1:1/", 3},
+		{"probe " + up.URL + " -n 1 --expect 200=1", 0},
+		{"probe " + up.URL + " -n 1 --expect 200=2", 1},
+		{"probe " + up.URL + " -n 1 -o " + filepath.Join(dir, "none", "out"), 3},
+		{"demo --once -c " + bad, 2},
+	} {
+		var out, errs bytes.Buffer
+		if got := run(context.Background(), strings.Fields(c.args), &out, &errs); got != c.want {
+			t.Errorf("weir %s: exit %d, want %d\n%s", c.args, got, c.want, errs.String())
+		}
+		if c.want >= 2 && !strings.Contains(errs.String(), "weir: ") && !strings.Contains(errs.String(), ": error: ") {
+			t.Errorf("weir %s says nothing: %q", c.args, errs.String())
+		}
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	if got := run(ctx, []string{"demo", "--once"}, io.Discard, io.Discard); got != 130 {
+		t.Errorf("interrupted: exit %d, want 130", got)
+	}
+}
+
+func TestProxyFirstLineAndEquivalentPolicy(t *testing.T) {
+	up := newRecorder(t, nil)
+	out, err := os.Create(filepath.Join(t.TempDir(), "out.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := startWeir(t, nil, "proxy", "--to", up.URL, "--limit", "0.5/s burst 4", "--by", "ip", "--listen", "127.0.0.1:0", "-o", out.Name())
+	if !regexp.MustCompile(`^weir: listening on http://127\.0\.0\.1:[1-9][0-9]*$`).MatchString(p.first) {
+		t.Errorf("first line %q", p.first)
+	}
+	p.line("try: ")
+	got := map[int]int{}
+	for range 6 {
+		res, _ := do(t, "GET", p.url+"/")
+		got[res.StatusCode]++
+	}
+	if got[200] != 4 || got[429] != 2 {
+		t.Errorf("answers %v, want 4 and 2", got)
+	}
+	// The YAML on stdout says the same as the flags.
+	if _, err := loadPolicy(out.Name()); err != nil {
+		t.Errorf("the equivalent policy does not load: %v", err)
+	}
+	if code := p.end(syscall.SIGINT); code != 130 {
+		t.Errorf("SIGINT: exit %d, want 130", code)
+	}
+}
+
+func TestTermDrains(t *testing.T) {
+	began, release := make(chan struct{}), make(chan struct{})
+	up := newRecorder(t, func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/slow" {
+			close(began)
+			<-release
+			io.WriteString(w, "done")
+		}
+	})
+	p := startWeir(t, nil, "proxy", "--to", up.URL, "--limit", "100/s", "--listen", "127.0.0.1:0", "-v")
+	answer := make(chan string, 1)
+	go func() {
+		res, err := http.Get(p.url + "/slow")
+		if err != nil {
+			answer <- err.Error()
+			return
+		}
+		defer res.Body.Close()
+		b, _ := io.ReadAll(res.Body)
+		answer <- string(b)
+	}()
+	<-began
+	if err := p.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	p.line("draining")
+	// The port is closed before the last request has ended.
+	if c, err := net.Dial("tcp", strings.TrimPrefix(p.url, "http://")); err == nil {
+		c.Close()
+		t.Error("a draining proxy still accepts")
+	}
+	close(release)
+	if got := <-answer; got != "done" {
+		t.Errorf("the request under way ended with %q", got)
+	}
+	for range p.lines {
+	}
+	p.ended = true
+	if err := p.cmd.Wait(); err != nil {
+		t.Errorf("SIGTERM: %v, want exit 0", err)
+	}
+}
+
+// The whole kind: whatever is wrong with a new policy, the good one stays.
+func TestCase_B163_ReloadKeepsTheLastGoodPolicyAndTheCounters(t *testing.T) {
+	up := newRecorder(t, nil)
+	file := filepath.Join(t.TempDir(), "weir.yaml")
+	text := func(limit string) string {
+		return "weir: 1\napplication:\n  limits:\n    - {name: all, match: GET /, by: ip, limit: " + limit + "}\n"
+	}
+	writeFile(t, file, text("quota 5/hour"))
+	p := startWeir(t, nil, "proxy", "--to", up.URL, "-c", file, "--listen", "127.0.0.1:0")
+	get := func() int {
+		res, _ := do(t, "GET", p.url+"/")
+		return res.StatusCode
+	}
+	for i := range 4 {
+		if got := get(); got != 200 {
+			t.Fatalf("call %d: %d", i+1, got)
+		}
+	}
+	for _, bad := range []string{"", "weir: 1\nlimts: []\n", text("quota 0/hour"), "weir: 1\napplication: {", "weir: 1\nauth: {jwt: {hs256_secret_env: NOT_SET_ANYWHERE}}\n"} {
+		writeFile(t, file, bad)
+		p.cmd.Process.Signal(syscall.SIGHUP)
+		p.line("the policy was not reloaded; the one in force stays")
+	}
+	os.Remove(file)
+	p.cmd.Process.Signal(syscall.SIGHUP)
+	p.line("the policy was not reloaded; the one in force stays")
+	if got := get(); got != 200 {
+		t.Errorf("the fifth of five calls under the last good policy: %d", got)
+	}
+	if got := get(); got != 429 {
+		t.Errorf("the sixth of five: %d", got)
+	}
+	writeFile(t, file, text("quota 7/hour"))
+	p.cmd.Process.Signal(syscall.SIGHUP)
+	p.line("the policy was reloaded")
+	got := []int{get(), get(), get()}
+	if fmt.Sprint(got) != "[200 200 429]" {
+		t.Errorf("after 5 of a quota raised to 7: %v, want two more", got)
+	}
+	p.end(syscall.SIGTERM)
+
+	if code := startFails(t, "proxy", "--to", up.URL, "-c", writeFile(t, file, "weir: 1\nlimts: []\n")); code != 2 {
+		t.Errorf("a start with an unknown key: exit %d, want 2", code)
+	}
+}
+
+func startFails(t *testing.T, args ...string) int {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	defer cancel()
+	return run(ctx, args, io.Discard, io.Discard)
+}
+
+func TestTwoProcessesKeepOneLimitAndARestartKeepsIt(t *testing.T) {
+	db := dynalite.Start(t, dynalite.Options{})
+	up := newRecorder(t, nil)
+	// Under deny a store that is too slow for its deadline refuses with 503:
+	// such a call is made again, and no call passes uncounted.
+	file := writeFile(t, filepath.Join(t.TempDir(), "weir.yaml"), `weir: 1
+application:
+  limits:
+    - {name: all, match: GET /, by: ip, limit: quota 40/hour, on_store_error: deny}
+`)
+	args := []string{"proxy", "--to", up.URL, "-c", file, "--listen", "127.0.0.1:0", "-q",
+		"--store", "dynamodb:shared?region=us-east-1&create=true&endpoint=" + db.URL}
+	one, two := startWeir(t, nil, args...), startWeir(t, nil, args...)
+	var ok, refusals, unanswered atomic.Int64
+	call := func(url string) {
+		for {
+			res, err := http.Get(url + "/")
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			res.Body.Close()
+			switch res.StatusCode {
+			case 200:
+				ok.Add(1)
+				return
+			case 429:
+				refusals.Add(1)
+				return
+			case 503:
+				unanswered.Add(1)
+			default:
+				t.Errorf("status %d", res.StatusCode)
+				return
+			}
+		}
+	}
+	var wg sync.WaitGroup
+	for _, p := range []*process{one, two} {
+		for range 4 {
+			wg.Go(func() {
+				for range 6 {
+					call(p.url)
+				}
+			})
+		}
+	}
+	wg.Wait()
+	// A call that got no answer in time may have been counted.
+	if n := ok.Load(); n > 40 || n < 40-unanswered.Load() || ok.Load()+refusals.Load() != 48 {
+		t.Errorf("two processes: %d allowed, %d refused, %d without an answer of the store; want 40 and 8", n, refusals.Load(), unanswered.Load())
+	}
+	one.end(syscall.SIGTERM)
+	two.end(syscall.SIGTERM)
+	three := startWeir(t, nil, args...)
+	refusals.Store(0)
+	if call(three.url); refusals.Load() != 1 {
+		t.Error("a restart forgot the limit")
+	}
+}
+
+func TestUpstreamDownGivesBack(t *testing.T) {
+	gone := httptest.NewServer(nil)
+	gone.Close()
+	url := proxied(t, accounts, gone.URL)
+	who := token(t, jwt.MapClaims{"sub": "a"})
+	for range 10 {
+		res, body := do(t, "POST", url+"/seats", "Authorization", who)
+		if res.StatusCode != 502 || !strings.Contains(body, "upstream_unavailable") {
+			t.Fatalf("%d %s, want 502 each time: a quota of 3 is not touched", res.StatusCode, body)
+		}
+	}
+	if used := usage3(t, url, who); used != 0 {
+		t.Errorf("used %v after ten calls that never arrived", used)
+	}
+}
+
+// usage3 is what a caller has used of seats.
+func usage3(t *testing.T, url, who string) float64 {
+	t.Helper()
+	res, body := do(t, "GET", url+"/.weir/usage", "Authorization", who)
+	var doc struct {
+		SchemaVersion int `json:"schema_version"`
+		Limits        []map[string]any
+	}
+	if err := json.Unmarshal([]byte(body), &doc); err != nil || res.StatusCode != 200 || doc.SchemaVersion != 1 || res.Header.Get("Cache-Control") != "no-store" {
+		t.Fatalf("usage: %d %v %s", res.StatusCode, res.Header, body)
+	}
+	for _, l := range doc.Limits {
+		if l["name"] == "seats" {
+			return l["used"].(float64)
+		}
+	}
+	t.Fatalf("usage does not list seats: %s", body)
+	return 0
+}
+
+func TestIdentityThroughTheProxy(t *testing.T) {
+	up := newRecorder(t, nil)
+	url := proxied(t, accounts, up.URL)
+	for _, c := range []struct {
+		what, method, path string
+		header             []string
+		want               int
+	}{
+		{"a bad token where nothing applies", "GET", "/anything", []string{"Authorization", "Bearer bad"}, 200},
+		{"a bad token at an exempt path", "GET", "/healthz", []string{"Authorization", "Bearer bad"}, 200},
+		{"a bad token at a limit", "POST", "/seats", []string{"Authorization", "Bearer bad"}, 401},
+		{"an expired token at a limit", "POST", "/seats", []string{"Authorization", token(t, jwt.MapClaims{"sub": "a", "exp": 1})}, 401},
+		{"two tokens at a limit", "POST", "/seats", []string{"Authorization", token(t, jwt.MapClaims{"sub": "a"}), "Authorization", token(t, jwt.MapClaims{"sub": "b"})}, 400},
+		{"nobody", "POST", "/seats", nil, 200},
+		{"nobody once more: the address is the caller", "POST", "/seats", nil, 429},
+		{"an empty sub is nobody too", "POST", "/seats", []string{"Authorization", token(t, jwt.MapClaims{"sub": ""})}, 429},
+		{"somebody", "POST", "/seats", []string{"Authorization", token(t, jwt.MapClaims{"sub": "a"})}, 200},
+		{"an account named like the address", "POST", "/seats", []string{"Authorization", token(t, jwt.MapClaims{"sub": "127.0.0.1"})}, 200},
+		{"usage without a token", "GET", "/.weir/usage", nil, 401},
+		{"usage with a bad token", "GET", "/.weir/usage", []string{"Authorization", "Bearer bad"}, 401},
+		{"usage is read", "POST", "/.weir/usage", nil, 405},
+	} {
+		res, body := do(t, c.method, url+c.path, c.header...)
+		if res.StatusCode != c.want {
+			t.Errorf("%s: %d %s, want %d", c.what, res.StatusCode, body, c.want)
+		}
+	}
+}
+
+func TestUpstreamLearnsTheDecisionAndTheClient(t *testing.T) {
+	up := newRecorder(t, nil)
+	url := proxied(t, accounts, up.URL)
+	from := "198.51.100.9"
+	do(t, "POST", url+"/seats", "X-Forwarded-For", "10.6.6.6, "+from, "Weir-Decision", "exempt", "X_Forwarded_For", "10.1.1.1")
+	h := up.last().Header
+	if got := h.Get("X-Forwarded-For"); got != from {
+		t.Errorf("X-Forwarded-For %q, want the address that the trusted proxy reported", got)
+	}
+	if got := h.Values("Weir-Decision"); len(got) != 1 || !regexp.MustCompile(`^allowed;limit="seats";r=0$`).MatchString(got[0]) {
+		t.Errorf("Weir-Decision %q", got)
+	}
+	if len(h["X_forwarded_for"]) > 0 {
+		t.Errorf("a forged spelling passed: %v", h)
+	}
+	do(t, "GET", url+"/healthz", "X-Forwarded-For", from)
+	if got := up.last().Header.Get("Weir-Decision"); got != "exempt" {
+		t.Errorf("Weir-Decision of an exempt path %q", got)
+	}
+	if got := up.last().Header.Get("X-Forwarded-For"); got != from {
+		t.Errorf("X-Forwarded-For of an exempt path %q", got)
+	}
+}
+
+func TestOwnPathsAreNeverForwarded(t *testing.T) {
+	up := newRecorder(t, nil)
+	url := proxied(t, accounts, up.URL)
+	for path, want := range map[string]int{
+		"/.weir/healthz": 200, "/.WEIR/Healthz": 200, "/%2eweir/healthz": 200, "/.weir%2fhealthz": 200, "/a/../.weir/healthz": 200,
+		"/.weir/healthz;x=1": 200, "//.weir//healthz": 200, "/.weir/usage": 401, "/.weir%252fusage": 401, "/.weir/": 404, "/.weir/other": 404, "/.weir/healthz/more": 404,
+	} {
+		c, err := net.Dial("tcp", strings.TrimPrefix(url, "http://"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		fmt.Fprintf(c, "GET %s HTTP/1.0\r\n\r\n", path)
+		b, _ := io.ReadAll(c)
+		c.Close()
+		if !bytes.HasPrefix(b, fmt.Appendf(nil, "HTTP/1.0 %d ", want)) {
+			t.Errorf("%s: %.40q, want %d", path, b, want)
+		}
+	}
+	if n := up.count(); n != 0 {
+		t.Errorf("%d of weir's own paths reached the service, the last %s", n, up.last().RequestURI)
+	}
+	do(t, "GET", url+"/.weirdness")
+	if up.count() != 1 {
+		t.Error("/.weirdness belongs to the service and did not reach it")
+	}
+}
+
+func TestCase_B100_WrongCredentialsAreCounted(t *testing.T) {
+	up := newRecorder(t, nil)
+	url := proxied(t, accounts, up.URL)
+	got := map[int]int{}
+	for i := range 40 {
+		res, _ := do(t, "POST", url+"/seats", "Authorization", fmt.Sprintf("Bearer guess-%d", i), "X-Forwarded-For", "198.51.100.10")
+		got[res.StatusCode]++
+	}
+	if got[401] != 30 || got[429] != 10 || up.count() != 0 {
+		t.Errorf("40 guesses under sliding 30/5m: %v, %d forwarded", got, up.count())
+	}
+}
+
+func TestCase_B101_HealthProbesAreNeverRefused(t *testing.T) {
+	up := newRecorder(t, nil)
+	url := proxied(t, accounts, up.URL)
+	for range 100 { // all from one address
+		for _, path := range []string{"/healthz", "/.weir/healthz"} {
+			if res, _ := do(t, "GET", url+path); res.StatusCode != 200 {
+				t.Fatalf("%s: %d", path, res.StatusCode)
+			}
+		}
+	}
+}
+
+func TestCase_B245_ARefusedUpgradeIsAValidAnswer(t *testing.T) {
+	up := newRecorder(t, nil)
+	url := proxied(t, strings.ReplaceAll(accounts, "POST /seats", "GET /chat"), up.URL)
+	do(t, "GET", url+"/chat") // the anonymous one of the hour
+	res, body := do(t, "GET", url+"/chat", "Connection", "Upgrade", "Upgrade", "websocket", "Sec-WebSocket-Version", "13", "Sec-WebSocket-Key", "a2V5")
+	if res.StatusCode != 429 || res.Header.Get("Retry-After") == "" || res.ContentLength != int64(len(body)) || !json.Valid([]byte(body)) {
+		t.Errorf("%d %v %q", res.StatusCode, res.Header, body)
+	}
+}
+
+func TestStreamsPassThroughTheWholeProxy(t *testing.T) {
+	release := make(chan struct{})
+	up := newRecorder(t, func(w http.ResponseWriter, r *http.Request) {
+		io.WriteString(w, "data: 1\n\n")
+		w.(http.Flusher).Flush()
+		<-release
+	})
+	defer close(release)
+	url := proxied(t, strings.ReplaceAll(accounts, "POST /seats", "GET /stream"), up.URL)
+	res, err := http.Get(url + "/stream")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer res.Body.Close()
+	buf := make([]byte, 9)
+	if _, err := io.ReadFull(res.Body, buf); err != nil || string(buf) != "data: 1\n\n" {
+		t.Errorf("first event %q, %v", buf, err)
+	}
+	if res.Header.Get("RateLimit") == "" {
+		t.Errorf("a stream under a limit has no RateLimit: %v", res.Header)
+	}
+}
+
+func TestShadowRefusesNothing(t *testing.T) {
+	up := newRecorder(t, nil)
+	log := filepath.Join(t.TempDir(), "decisions.log")
+	url := proxied(t, accounts, up.URL, "--shadow", "--decision-log", log)
+	for range 5 {
+		if res, _ := do(t, "POST", url+"/seats"); res.StatusCode != 200 {
+			t.Fatalf("--shadow refused with %d", res.StatusCode)
+		}
+	}
+	b, err := os.ReadFile(log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := strings.Count(string(b), `"shadow":true`); n != 4 {
+		t.Errorf("%d shadow refusals in the log, want 4:\n%s", n, b)
+	}
+}
+
+func TestDecisionLog(t *testing.T) {
+	up := newRecorder(t, nil)
+	log := filepath.Join(t.TempDir(), "decisions.log")
+	url := proxied(t, accounts, up.URL, "--decision-log", log, "--decision-log-allowed", "1")
+	who := token(t, jwt.MapClaims{"sub": "secret-name"})
+	for range 4 {
+		do(t, "POST", url+"/seats", "Authorization", who)
+	}
+	b, err := os.ReadFile(log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var refusals, allowed int
+	for line := range strings.Lines(string(b)) {
+		var r map[string]any
+		if err := json.Unmarshal([]byte(line), &r); err != nil {
+			t.Fatalf("%q: %v", line, err)
+		}
+		for _, field := range []string{"time", "layer", "limit", "operation", "plan", "key_hash", "allowed", "shadow", "reason", "cost", "remaining", "retry_after_seconds", "degraded", "denial_id", "weight"} {
+			if _, has := r[field]; !has {
+				t.Errorf("a line has no %s: %s", field, line)
+			}
+		}
+		if r["limit"] != "seats" {
+			continue
+		}
+		if r["allowed"] == true {
+			allowed++
+		} else {
+			refusals++
+		}
+	}
+	if allowed != 3 || refusals != 1 {
+		t.Errorf("%d allowed and %d refused in the log, want 3 and 1", allowed, refusals)
+	}
+	if strings.Contains(string(b), "secret-name") {
+		t.Error("the log holds a caller's name")
+	}
+}
+
+func TestMetrics(t *testing.T) {
+	m := newMetrics()
+	families, err := m.registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if problems, err := promlint.NewWithMetricFamilies(families).Lint(); err != nil || len(problems) > 0 {
+		t.Errorf("names: %v, %v", problems, err)
+	}
+
+	up := newRecorder(t, nil)
+	p := startWeir(t, nil, "proxy", "--to", up.URL, "--limit", "quota 2/hour", "--listen", "127.0.0.1:0", "--metrics", "127.0.0.1:0")
+	at := strings.TrimPrefix(p.line("metrics on "), "metrics on ")
+	for range 3 {
+		do(t, "GET", p.url+"/")
+	}
+	_, body := do(t, "GET", at)
+	for _, want := range []string{
+		`weir_requests_total{outcome="refused"} 1`, `weir_requests_total{outcome="served"} 2`,
+		`weir_decisions_total{layer="application",limit="requests",result="allowed"} 2`,
+		`weir_decisions_total{layer="application",limit="requests",result="denied"} 1`,
+		"go_goroutines", "weir_degraded_requests_total 0",
+	} {
+		if !strings.Contains(body, want) {
+			t.Errorf("no %s in the metrics", want)
+		}
+	}
+	if res, _ := do(t, "GET", p.url+"/metrics"); res.StatusCode != 429 {
+		t.Errorf("/metrics on the service's port: %d, want it to be the service's", res.StatusCode)
+	}
+}
+
+func TestLongPeriodsInMemoryAreWarnedOf(t *testing.T) {
+	up := newRecorder(t, nil)
+	p := startWeir(t, nil, "proxy", "--to", up.URL, "--limit", "quota 2/hour", "--listen", "127.0.0.1:0")
+	if l := p.line("lost at restart"); !strings.Contains(l, "WARN") || !strings.Contains(l, "--store dynamodb:TABLE") {
+		t.Errorf("warning %q", l)
+	}
+	limit := func(text string) string {
+		q, _, err := policy.FromLimit(text, "ip")
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, warning := defaultStore(q.Limits())
+		return warning
+	}
+	for text, warned := range map[string]bool{"10/s burst 20": false, "quota 5/59m": false, "quota 5/60m": true, "100/d": true, "sliding 5/hour": true} {
+		if got := limit(text) != ""; got != warned {
+			t.Errorf("%s: warned %v, want %v", text, got, warned)
+		}
+	}
+}
+
+func TestTrustLoopback(t *testing.T) {
+	for name, text := range map[string]string{
+		"none":             "weir: 1\n",
+		"flow":             "weir: 1\ntrusted_proxies: [10.0.0.0/8]\n",
+		"empty flow":       "weir: 1\ntrusted_proxies: []\n",
+		"block":            "weir: 1\ntrusted_proxies:\n  - 10.0.0.0/8\n  - 192.168.0.0/16\n",
+		"block, no indent": "weir: 1\ntrusted_proxies: # ours\n- 10.0.0.0/8\n",
+	} {
+		dir := t.TempDir()
+		p, err := loadPolicy(writeFile(t, filepath.Join(dir, "weir.yaml"), trustLoopback(text)))
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+			continue
+		}
+		// The address that this machine's proxy reports is believed.
+		m, err := p.Match(&policy.Attributes{Method: "GET", Path: "/", Header: http.Header{"X-Forwarded-For": {"198.51.100.3"}}, Peer: loopback})
+		if err != nil || m.Client.String() != "198.51.100.3" {
+			t.Errorf("%s: client %v, %v", name, m.Client, err)
+		}
+	}
+}
+
+func TestDemoKeepsServing(t *testing.T) {
+	cmd := exec.Command("weir", "demo", "--json")
+	pipe, err := cmd.StderrPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out bytes.Buffer
+	cmd.Stdout = &out
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	lines := bufio.NewScanner(pipe)
+	var curl string
+	for lines.Scan() && !strings.Contains(lines.Text(), "/webhooks/") {
+		if strings.Contains(lines.Text(), "curl -i -X POST") && strings.Contains(lines.Text(), "/reservations -H") {
+			curl = lines.Text()
+		}
+	}
+	// The line to try works as it stands.
+	parts := regexp.MustCompile(`(http://\S+) -H 'Authorization: (.*)'`).FindStringSubmatch(curl)
+	if parts == nil {
+		t.Fatalf("no curl line with a token: %q", curl)
+	}
+	if res, body := do(t, "POST", parts[1], "Authorization", parts[2]); res.StatusCode != 201 || res.Header.Get("RateLimit-Remaining") != "9" {
+		t.Errorf("%s: %d %v %s", curl, res.StatusCode, res.Header, body)
+	}
+	if err := cmd.Process.Signal(os.Interrupt); err != nil {
+		t.Fatal(err)
+	}
+	io.Copy(io.Discard, pipe)
+	if err := cmd.Wait(); cmd.ProcessState.ExitCode() != 130 {
+		t.Errorf("Ctrl-C: %v, want exit 130", err)
+	}
+	var doc struct {
+		SchemaVersion int `json:"schema_version"`
+		Scenarios     []result
+	}
+	if err := json.Unmarshal(out.Bytes(), &doc); err != nil || doc.SchemaVersion != 1 || len(doc.Scenarios) != 10 {
+		t.Errorf("stdout: %v, %d scenarios", err, len(doc.Scenarios))
+	}
+}
+
+func TestWebSocketThroughTheWholeProxy(t *testing.T) {
+	up := newRecorder(t, func(w http.ResponseWriter, r *http.Request) {
+		c, rw, err := http.NewResponseController(w).Hijack()
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		defer c.Close()
+		io.WriteString(rw, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n")
+		rw.Flush()
+		io.Copy(c, rw)
+	})
+	url := proxied(t, strings.ReplaceAll(accounts, "POST /seats", "GET /chat"), up.URL)
+	c, err := net.Dial("tcp", strings.TrimPrefix(url, "http://"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	c.SetDeadline(time.Now().Add(20 * time.Second))
+	io.WriteString(c, "GET /chat HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n")
+	br := bufio.NewReader(c)
+	res, err := http.ReadResponse(br, nil)
+	if err != nil || res.StatusCode != 101 || res.Header.Get("RateLimit") == "" {
+		t.Fatalf("handshake: %v, %v", res, err)
+	}
+	io.WriteString(c, "hello")
+	got := make([]byte, 5)
+	if _, err := io.ReadFull(br, got); err != nil || string(got) != "hello" {
+		t.Errorf("echo %q, %v", got, err)
+	}
+	// One handshake is one call, however much is said after it.
+	if res, _ := do(t, "GET", url+"/chat"); res.StatusCode != 429 {
+		t.Errorf("a second call of an anonymous limit of one: %d", res.StatusCode)
+	}
+}
+
+func TestProxySpeaksTLSAndHTTP2(t *testing.T) {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	tmpl := &x509.Certificate{SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(time.Hour), IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}}
+	der, err := x509.CreateCertificate(rand.Reader, tmpl, tmpl, key.Public(), key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	private, err := x509.MarshalPKCS8PrivateKey(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	cert := writeFile(t, filepath.Join(dir, "cert.pem"), string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})))
+	keyFile := writeFile(t, filepath.Join(dir, "key.pem"), string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: private})))
+	up := newRecorder(t, nil)
+	url := proxied(t, accounts, up.URL, "--tls-cert", cert, "--tls-key", keyFile)
+	roots := x509.NewCertPool()
+	roots.AppendCertsFromPEM([]byte(readFile(t, cert)))
+	client := &http.Client{Transport: &http.Transport{ForceAttemptHTTP2: true, TLSClientConfig: &tls.Config{RootCAs: roots}}}
+	defer client.CloseIdleConnections()
+	res, err := client.Get(url + "/x")
+	if err != nil {
+		t.Fatal(err)
+	}
+	res.Body.Close()
+	if !strings.HasPrefix(url, "https://") || res.ProtoMajor != 2 || up.last().Header.Get("X-Forwarded-Proto") != "https" {
+		t.Errorf("%s: %s, forwarded as %q", url, res.Proto, up.last().Header.Get("X-Forwarded-Proto"))
+	}
+}
+
+func readFile(t *testing.T, path string) string {
+	t.Helper()
+	b, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(b)
+}

@@ -1,0 +1,116 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/http"
+	"net/http/httputil"
+	"net/url"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
+
+	"github.com/weirlabs/weir/internal/dynalite"
+)
+
+func TestPatiently(t *testing.T) {
+	refusedConn := &net.OpError{Op: "dial", Err: errors.New("connection refused")}
+	for _, c := range []struct {
+		name  string
+		try   func(n int) error
+		took  time.Duration
+		tries int
+		code  int
+	}{
+		{"ready", func(int) error { return nil }, 0, 1, 0},
+		{"ready at the third attempt", func(n int) error {
+			if n < 3 {
+				return refusedConn
+			}
+			return nil
+		}, 400 * time.Millisecond, 3, 0},
+		{"never", func(int) error { return refusedConn }, slowStart, 25, 3},
+		{"a missing table", func(int) error { return &types.ResourceNotFoundException{} }, 0, 1, 3},
+		{"a table that cannot do", func(int) error { return errors.New("its key is id") }, 0, 1, 3},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			began, n := time.Now(), 0
+			err := patiently(t.Context(), storeURL{text: "dynamodb:t"}, func(context.Context) error {
+				n++
+				return c.try(n)
+			})
+			if got := exitCode(t.Context(), err); got != c.code {
+				t.Errorf("%s: exit %d (%v), want %d", c.name, got, err, c.code)
+			}
+			if took := time.Since(began); took != c.took || n < c.tries || n > c.tries+1 {
+				t.Errorf("%s: %d attempts in %s, want %d in %s", c.name, n, took, c.tries, c.took)
+			}
+		})
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	err := patiently(ctx, storeURL{}, func(context.Context) error { cancel(); return refusedConn })
+	if got := exitCode(ctx, err); got != 130 {
+		t.Errorf("interrupted while waiting: exit %d, want 130", got)
+	}
+}
+
+// A server that hangs up on its first connections, as one that starts does.
+func TestStoreThatIsSlowAtStart(t *testing.T) {
+	db := dynalite.Start(t, dynalite.Options{})
+	target, err := url.Parse(db.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	slow := &slowListener{Listener: l}
+	slow.hangups.Store(10)
+	srv := &http.Server{Handler: httputil.NewSingleHostReverseProxy(target)}
+	go srv.Serve(slow)
+	t.Cleanup(func() { srv.Close() })
+	s, err := openStore(t.Context(), "dynamodb:late?create=true&region=us-east-1&endpoint=http://"+l.Addr().String(), nil)
+	if err != nil {
+		t.Fatalf("the store was not waited for: %v", err)
+	}
+	s.Close()
+	if slow.hangups.Load() > 0 {
+		t.Error("the server never hung up: the test shows nothing")
+	}
+}
+
+type slowListener struct {
+	net.Listener
+	hangups atomic.Int64
+}
+
+func (l *slowListener) Accept() (net.Conn, error) {
+	for {
+		c, err := l.Listener.Accept()
+		if err != nil || l.hangups.Add(-1) < 0 {
+			return c, err
+		}
+		c.Close()
+	}
+}
+
+func TestParseStore(t *testing.T) {
+	u, err := parseStore("dynamodb:little-stage?region=eu-central-1&endpoint=http://127.0.0.1:8000&create=true&max_ttl=24h&prefix=p.")
+	if err != nil || u.scheme != "dynamodb" || u.name != "little-stage" || !u.create || u.maxTTL != 24*time.Hour ||
+		u.params.Get("endpoint") != "http://127.0.0.1:8000" || u.params.Get("region") != "eu-central-1" || u.params.Get("prefix") != "p." {
+		t.Errorf("%+v, %v", u, err)
+	}
+	for _, bad := range []string{"", "memory", ":", "postgres://h/db", "memory:?x=1", "memory:?max_ttl=0", "memory:?max_ttl=-1h", "dynamodb:?region=r", "dynamodb:t?region=a&region=b", "dynamodb:t?%zz", "bolt:f", "rediss://h", "redis+cluster://h"} {
+		_, err := parseStore(bad)
+		var hint errHint
+		if exitCode(t.Context(), err) != 2 || !errors.As(err, &hint) || !strings.HasPrefix(hint.try, "--store ") {
+			t.Errorf("%q: %v, want a usage error with a store to try", bad, err)
+		}
+	}
+}

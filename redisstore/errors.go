@@ -1,0 +1,134 @@
+package redisstore
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net"
+	"strings"
+
+	"github.com/redis/rueidis"
+
+	"github.com/weirlabs/weir"
+)
+
+// Rights is what a user of Redis needs on the store's keys to decide, as rules
+// for ACL SETUSER.
+const Rights = "+eval +evalsha +time +hgetall +hlen +hset +hdel +pexpire"
+
+// errorf makes an error that names the server. Keys of items are callers' names
+// and stay out of errors.
+func (s *Store) errorf(what, format string, args ...any) error {
+	return fmt.Errorf("%s: %s: %w", s.where, what, fmt.Errorf(format, args...))
+}
+
+// remedies are the server's refusals, by their first word, and what to do.
+var remedies = [...]struct{ code, remedy string }{
+	{"READONLY", "the server is a replica and takes no writes; connect to the primary: behind Sentinel with master_set=NAME, in a cluster with redis+cluster://"},
+	{"LOADING", "the server has started and is still loading its data; it answers when that is done"},
+	{"MOVED", "the server is a node of a cluster and the key is on another; use redis+cluster://, or a cluster client"},
+	{"ASK", "the key is moving to another node of the cluster; use redis+cluster://, or a cluster client"},
+	{"TRYAGAIN", "the key is moving to another node of the cluster; it answers when that is done"},
+	{"CROSSSLOT", "the client put keys of several slots in one command, which this package never does; look at what wraps the client"},
+	{"CLUSTERDOWN", "the cluster has no node for a part of the keys; look at it with: redis-cli --cluster check HOST:PORT"},
+	{"MASTERDOWN", "the server is a replica that has lost its primary; connect to the primary"},
+	{"NOREPLICAS", "the server takes no writes with so few replicas (min-replicas-to-write); bring the replicas back"},
+	{"OOM", "the server's memory is full; raise its maxmemory, or give weir a server of its own, and leave maxmemory-policy at noeviction"},
+	{"MISCONF", "the server can't save its data and takes no writes; free its disk, or look at its log"},
+	{"BUSY", "a script of another program has run for too long; end it with: redis-cli SCRIPT KILL"},
+	{"UNKILLABLE", "a script of another program has run for too long and has written; the server must be restarted"},
+	{"NOAUTH", "the server wants a password: redis://USER:PASSWORD@HOST"},
+	{"WRONGPASS", "the user or the password is wrong"},
+	{"NOPERM", "the user lacks rights; allow them with: ACL SETUSER NAME ~PREFIX* " + Rights},
+	{"WRONGTYPE", "a key of another program has the name of an item; set a prefix of your own"},
+	{"NOSCRIPT", "the server forgets scripts at once; look at what resets it"},
+}
+
+// refusal is what to do about an error that the server answered.
+func refusal(text string) string {
+	for _, r := range remedies {
+		if strings.HasPrefix(text, r.code) && (len(text) == len(r.code) || text[len(r.code)] == ' ') {
+			return r.remedy
+		}
+	}
+	switch {
+	case strings.Contains(text, "max number of clients"):
+		return "the server has no connection left; raise its maxclients, or open fewer"
+	case strings.Contains(text, "unknown command"):
+		return "the server has no scripts, which this store needs; use Redis 5 or newer, or Valkey"
+	case strings.Contains(text, "attempt to perform arithmetic"):
+		return "a field of an item is not a number: another program writes to this key, or by hand; remove the field"
+	}
+	return ""
+}
+
+// explain turns the client's error into one that says what to do, and wraps it.
+func (s *Store) explain(what string, err error) error {
+	if err == nil {
+		return nil
+	}
+	var sent notSent
+	if errors.As(err, &sent) {
+		err = sent.error
+	}
+	var answer *rueidis.RedisError
+	if errors.As(err, &answer) {
+		if remedy := refusal(answer.Error()); remedy != "" {
+			return s.errorf(what, "%s (%w)", remedy, err)
+		}
+		return s.errorf(what, "%w", err)
+	}
+	switch {
+	case dialing(err):
+		return s.errorf(what, "no connection; is the server running, and reachable from here? (%w)", err)
+	case isTLS(err):
+		return s.errorf(what, "no TLS connection; give the authority of the server's certificate as ca=FILE, or use redis:// when it has no TLS (%w)", err)
+	case errors.Is(err, rueidis.ErrNoSlot):
+		return s.errorf(what, "the cluster has no node for a part of the keys; look at it with: redis-cli --cluster check HOST:PORT (%w)", err)
+	case errors.Is(err, rueidis.ErrClosing):
+		return s.errorf(what, "the client is closed (%w)", err)
+	case errors.Is(err, context.DeadlineExceeded):
+		return s.errorf(what, "no answer in time (%w)", err)
+	case errors.Is(err, context.Canceled):
+		return s.errorf(what, "%w", err)
+	}
+	return s.errorf(what, "the connection broke (%w)", err)
+}
+
+// explainWrite is explain for a script that changes something: it also wraps
+// [weir.ErrOutcomeUnknown] when the script may have run.
+func (s *Store) explainWrite(what string, err error) error {
+	explained := s.explain(what, err)
+	if explained != nil && outcomeUnknown(err) {
+		return fmt.Errorf("%w: %w", weir.ErrOutcomeUnknown, explained)
+	}
+	return explained
+}
+
+// notSent marks an error from before anything was sent.
+type notSent struct{ error }
+
+func (e notSent) Unwrap() error { return e.error }
+
+// outcomeUnknown reports whether a script that ended in this error may have run.
+// It is sure that it did not when the server refused it, or nothing was sent.
+func outcomeUnknown(err error) bool {
+	var sent notSent
+	var answer *rueidis.RedisError
+	return !errors.As(err, &sent) && !errors.As(err, &answer) && !dialing(err) && !isTLS(err) &&
+		!errors.Is(err, rueidis.ErrClosing) && !errors.Is(err, rueidis.ErrNoSlot) && !errors.Is(err, rueidis.ErrNoAddr)
+}
+
+func dialing(err error) bool {
+	var op *net.OpError
+	var dns *net.DNSError
+	return errors.As(err, &op) && op.Op == "dial" || errors.As(err, &dns) || errors.Is(err, rueidis.ErrNoAddr)
+}
+
+func isTLS(err error) bool {
+	var verify *tls.CertificateVerificationError
+	var record tls.RecordHeaderError
+	var alert tls.AlertError
+	return errors.As(err, &verify) || errors.As(err, &record) || errors.As(err, &alert)
+}

@@ -1,0 +1,167 @@
+package redisstore
+
+import (
+	"context"
+	"crypto/sha1"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/redis/rueidis"
+
+	"github.com/weirlabs/weir"
+)
+
+// Options of [New] and [Open]. The zero value is right for a start.
+type Options struct {
+	// Prefix is put before every key, so that several programs can share a
+	// server. At most 512 bytes; default none. In a cluster, braces in it would
+	// put all items on one node and are refused.
+	Prefix string
+
+	// MaxKeep is the longest time for which an item that is not written may be
+	// relied on. 0, the default, is for ever. Limits with a longer horizon are
+	// refused when they are used.
+	MaxKeep time.Duration
+
+	// Observer hears of every round trip. Default nobody.
+	Observer *weir.Observer
+}
+
+// Store keeps items on one server, on the primary that a Sentinel names, or in a
+// cluster. It implements [weir.Store] and [weir.Records] and is safe for
+// concurrent use.
+type Store struct {
+	client   func(context.Context) (rueidis.Client, error)
+	close    func() error
+	where    string // for errors: the server, without its password
+	prefix   string
+	maxKeep  time.Duration
+	observer *weir.Observer
+	names    names
+	take     lua
+	put      lua
+}
+
+var (
+	_ weir.Store   = (*Store)(nil)
+	_ weir.Records = (*Store)(nil)
+)
+
+const maxPrefix = 512
+
+// New makes a Store on a client of the caller's, who closes it. It sends
+// nothing. Any client will do that writes to a primary: of a single server, of
+// Sentinel or of a cluster; client-side caching is not used.
+func New(client rueidis.Client, o Options) (*Store, error) {
+	if client == nil {
+		return nil, errors.New("redisstore: no client; make one with rueidis.NewClient, or use Open")
+	}
+	s, err := newStore(o)
+	if err != nil {
+		return nil, err
+	}
+	s.client = func(context.Context) (rueidis.Client, error) { return client, nil }
+	s.close = func() error { return nil }
+	s.where = "redis"
+	return s, nil
+}
+
+func newStore(o Options) (*Store, error) {
+	if len(o.Prefix) > maxPrefix {
+		return nil, fmt.Errorf("redisstore: prefix of %d bytes; use at most %d", len(o.Prefix), maxPrefix)
+	}
+	if strings.ContainsAny(o.Prefix, "{}") {
+		return nil, fmt.Errorf("redisstore: prefix %q: braces are a hash tag, which would put all items on one node of a cluster; use other characters", o.Prefix)
+	}
+	if o.MaxKeep < 0 {
+		return nil, fmt.Errorf("redisstore: MaxKeep %v is negative; use 0 for no bound", o.MaxKeep)
+	}
+	return &Store{
+		prefix:   o.Prefix,
+		maxKeep:  o.MaxKeep,
+		observer: o.Observer,
+		take:     newLua(script),
+		put:      newLua(putScript),
+	}, nil
+}
+
+// Caps implements [weir.Store]: the clock is the server's, and a write may have
+// been applied although its reply was lost.
+func (s *Store) Caps() weir.Caps {
+	return weir.Caps{OwnClock: true, LossyReplies: true, MaxKeep: s.maxKeep}
+}
+
+// Close implements [weir.Store]. It closes the client that [Open] made; a client
+// given to [New] stays open.
+func (s *Store) Close() error { return s.close() }
+
+// Apply implements [weir.Store]. It is one round trip, whatever tries hold, and
+// a second one only after a server has lost its scripts, by a restart or a
+// failover: a script that is not there has not run.
+//
+// A write whose nonce is already on the item is reported as applied: it is the
+// same write, whose reply was lost.
+func (s *Store) Apply(ctx context.Context, item weir.Key, tries []weir.Write, state *weir.Cells) (applied int, now int64, err error) {
+	state.Reset()
+	if !item.Valid() {
+		return -1, 0, s.errorf("apply", "the key is empty or longer than %d bytes", weir.MaxKey)
+	}
+	began := time.Now()
+	text, err := s.eval(ctx, &s.take, s.prefix+item.String(), s.names.encode(tries)).ToString()
+	if err != nil {
+		err = s.explainWrite("apply", err)
+		s.trip(ctx, weir.Trip{Took: time.Since(began), Err: err})
+		return -1, 0, err
+	}
+	r, err := s.names.decode(text, state)
+	if err == nil && r.applied >= len(tries) {
+		err = fmt.Errorf("the script says that write %d of %d was applied", r.applied, len(tries))
+	}
+	if err != nil {
+		if err = s.errorf("apply", "%w", err); r.applied >= 0 {
+			err = fmt.Errorf("%w: %w", weir.ErrOutcomeUnknown, err)
+		}
+		s.trip(ctx, weir.Trip{Took: time.Since(began), Err: err})
+		return -1, 0, err
+	}
+	if r.applied >= 0 && !r.again {
+		tries[r.applied].Apply(state, r.now)
+	}
+	s.trip(ctx, weir.Trip{Took: time.Since(began), Applied: r.applied >= 0})
+	return r.applied, r.now, nil
+}
+
+func (s *Store) trip(ctx context.Context, t weir.Trip) {
+	if s.observer != nil && s.observer.Trip != nil {
+		s.observer.Trip(ctx, t)
+	}
+}
+
+// lua is a script with the name under which servers know it.
+type lua struct{ source, sha string }
+
+func newLua(source string) lua {
+	sum := sha1.Sum([]byte(source)) // Redis's own naming, no secret
+	return lua{source, hex.EncodeToString(sum[:])}
+}
+
+// eval runs a script on one key. Neither this nor the client repeats what may
+// have run.
+func (s *Store) eval(ctx context.Context, l *lua, key string, args ...string) rueidis.RedisResult {
+	// Before anything is sent, so that the outcome is known.
+	if err := ctx.Err(); err != nil {
+		return rueidis.NewErrorResult(notSent{err})
+	}
+	client, err := s.client(ctx)
+	if err != nil {
+		return rueidis.NewErrorResult(notSent{err})
+	}
+	r := client.Do(ctx, client.B().Evalsha().Sha1(l.sha).Numkeys(1).Key(key).Arg(args...).Build())
+	if e, ok := rueidis.IsRedisErr(r.Error()); ok && e.IsNoScript() {
+		r = client.Do(ctx, client.B().Eval().Script(l.source).Numkeys(1).Key(key).Arg(args...).Build())
+	}
+	return r
+}
