@@ -129,7 +129,10 @@ func (p *Pipeline) run(l *lane) {
 		if len(takes) > maxBatch {
 			takes, l.takes = takes[:maxBatch:maxBatch], takes[maxBatch:]
 		}
-		l.next = p.clock() + max(l.gap, p.o.Gap)
+		if l.next = l.gap; len(takes) > 1 {
+			l.next = max(l.gap, p.o.Gap) // a crowd: the next write will be fuller for it
+		}
+		l.next += p.clock()
 		l.mu.Unlock()
 		for _, u := range updates {
 			u.err = p.update(l, u)
