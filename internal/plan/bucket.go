@@ -269,15 +269,15 @@ func (s *Spec) lookBucket(c *Cells, now, n int64) Verdict {
 
 // giveBackBucket returns what has not refilled yet: of k taken, at most what
 // was still missing when the take's own share would be full again at stamp.
-// Returning more would let a burst through that the limit never allowed.
+// Returning more would let a burst through that the limit never allowed. A t
+// that falls behind now by this means a full bucket, like any other.
 func (s *Spec) giveBackBucket(known *Cells, now, n, stamp int64, w *Write) bool {
 	missing := max(stamp-now, 0)
 	amount := min(missing, mulDiv(n, s.interval, 1))
-	interval, guess := s.interval, Stored{stamp, true}
+	interval := s.interval
 	if known != nil {
-		i := read(known, s.field(Interval))
-		guess = read(known, s.field(Arrival))
-		if !i.ok || i.v <= 0 || !guess.ok || guess.v <= now {
+		i, t := read(known, s.field(Interval)), read(known, s.field(Arrival))
+		if !i.ok || i.v <= 0 || !t.ok || t.v <= now {
 			return false
 		}
 		if i.v != interval { // the limit was changed in between
@@ -289,16 +289,10 @@ func (s *Spec) giveBackBucket(known *Cells, now, n, stamp int64, w *Write) bool 
 		return false
 	}
 	t := s.field(Arrival)
-	w.If = append(w.If, Cond{Field: s.field(Interval), Cmp: Equal, Value: interval})
-	if guess.v >= now+amount {
-		w.If = append(w.If, Cond{Field: t, Cmp: AtLeast, Value: amount, Rel: true})
-		w.Do = append(w.Do, Act{Field: t, Do: Add, Value: -amount})
-		return true
-	}
 	w.If = append(w.If,
-		Cond{Field: t, Cmp: Above, Rel: true},
-		Cond{Field: t, Cmp: AtMost, Value: amount, Rel: true})
-	w.Do = append(w.Do, Act{Field: t, Do: Put, Rel: true})
+		Cond{Field: s.field(Interval), Cmp: Equal, Value: interval},
+		Cond{Field: t, Cmp: Above, Rel: true})
+	w.Do = append(w.Do, Act{Field: t, Do: Add, Value: -amount})
 	return true
 }
 
