@@ -1,13 +1,13 @@
 # make help says what there is. Everything covers every module of go.work.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup check test bench cover
+.PHONY: help setup check test bench bench-dynamo cover
 
 # The packages of all modules of the workspace, as patterns.
 packages = $$(go list -m -f '{{.Dir}}/...')
 
 help: ## this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: ## bring what the tests need (installs it on Debian as root; elsewhere says what is missing)
 	@scripts/setup.sh
@@ -24,3 +24,6 @@ bench: setup ## the benchmarks of every module
 
 cover: setup ## the tests with coverage: cover.out, and the share per package
 	@scripts/cover.sh
+
+bench-dynamo: setup ## reads, writes and trips per decision on a DynamoDB table, beside the classic scheme
+	go test -run='^$$' -bench='^BenchmarkDynamo$$' -benchtime=1x ./dynamostore

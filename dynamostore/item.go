@@ -100,15 +100,15 @@ func (e *expression) act(a *weir.Act, now int64) {
 }
 
 // nonce guards against a nonce that the item remembers, and remembers this one.
-// All right-hand sides see the item as it was, so the ring moves by one. The
-// four exist together or not at all.
+// An attribute that is not there is unequal to anything. All right-hand sides see
+// the item as it was, so the ring moves by one.
 func (e *expression) nonce(nonce uint64) {
 	for i, name := range ring {
 		e.names["#w"+strconv.Itoa(i)] = name
 	}
 	e.values[":w"] = &types.AttributeValueMemberN{Value: strconv.FormatUint(nonce, 10)}
 	e.values[":z"] = number(0)
-	clause(&e.cond, "", " AND ", "(attribute_not_exists(#w0) OR (#w0 <> :w AND #w1 <> :w AND #w2 <> :w AND #w3 <> :w))")
+	clause(&e.cond, "", " AND ", "#w0 <> :w AND #w1 <> :w AND #w2 <> :w AND #w3 <> :w")
 	clause(&e.set, "SET ", ", ", "#w3 = if_not_exists(#w2, :z), #w2 = if_not_exists(#w1, :z), #w1 = if_not_exists(#w0, :z), #w0 = :w")
 }
 

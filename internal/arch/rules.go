@@ -16,7 +16,7 @@ import (
 type layer struct {
 	of      string   // folder
 	may     []string // folders; "." is package weir, a final /... takes all below too
-	stdOnly bool     // nothing from other modules either
+	stdOnly bool     // nothing from other modules either, but for the packages in may
 	why     string
 	fix     string
 }
@@ -54,6 +54,10 @@ var layers = []layer{
 	{"httplimit", edgeMay, false, whyEdge, fixEdge},
 	{"lambdalimit", edgeMay, false, whyEdge, fixEdge},
 	{"grpclimit", edgeMay, false, whyEdge, fixEdge},
+
+	{"httpretry", []string{"github.com/dunglas/httpsfv"}, true,
+		"a client of any limited service takes httpretry, and must not inherit a limiter with it",
+		"read what the answer says, in its standard fields"},
 }
 
 const program = "cmd/weir"
@@ -85,7 +89,7 @@ func (t *Tree) checkImports(p *pkg) []Finding {
 					"the program sits on top: whatever imports it would drag a server's dependencies along",
 					"move what is shared out of "+program+" into a package of the library"))
 			case l == nil || f.test:
-			case ours && !within(dir, l.of) && !l.allows(dir), !ours && l.stdOnly && !standard(target):
+			case ours && !within(dir, l.of) && !l.allows(dir), !ours && l.stdOnly && !standard(target) && !l.allows(target):
 				found = append(found, t.badImport(spec, p, target, l.why, l.fix+". "+l.allowed()))
 			}
 		}

@@ -25,6 +25,12 @@ type bucketState struct {
 	t, i, d, r Stored // as stored
 	wrong      bool   // only a wrong clock can have written t
 	repaired   int64  // then the level at which the bucket starts over: empty
+
+	// Of a bucket that stays as it is because it does not fit the limit yet:
+	// its level as stored, of which from ns are to ns of the limit.
+	unfit    bool
+	stored   int64
+	from, to int64
 }
 
 type branch uint8
@@ -79,17 +85,22 @@ func (s *Spec) bucketAt(c *Cells, now int64) bucketState {
 		return b
 	}
 	b.how = migrate
+	b.stored, b.from, b.to = b.level, 1, 1
 	if known {
 		switch s.change {
 		case Keep:
-			b.level = mulDivUp(b.level, b.interval, b.i.v)
+			b.from, b.to = b.i.v, b.interval
 		case Scale:
-			b.level = mulDivUp(b.level, b.depth, b.d.v)
+			b.from, b.to = b.d.v, b.depth
 		case Fresh:
-			b.level = 0
+			b.to = 0
 		}
 	}
-	b.level = min(b.level, b.depth+s.debt)
+	b.level = mulDivUp(b.level, b.to, b.from)
+	if most := b.depth + s.debt; b.level > most {
+		b.level = most
+		b.unfit = known && b.r.v >= s.revision
+	}
 	return b
 }
 
@@ -102,16 +113,28 @@ func (b *bucketState) judge(now, n int64) (Verdict, int64) {
 	}
 	after := addSat(b.level, n*b.interval)
 	if v.Never || after > b.depth {
-		if !v.Never {
+		b.used(&v)
+		switch {
+		case v.Never:
+		case b.unfit:
+			v.Wait = b.stored - mulDiv(b.depth-n*b.interval, b.from, b.to)
+		default:
 			v.Wait = after - b.depth
 		}
-		v.used(b.level, b.interval)
 		return v, b.level
 	}
 	v.OK = true
 	v.used(after, b.interval)
 	v.Stamp = addSat(now, after)
 	return v, after
+}
+
+// used fills in what the bucket means as it is.
+func (b *bucketState) used(v *Verdict) {
+	v.used(b.level, b.interval)
+	if b.unfit {
+		v.Reset = b.stored
+	}
 }
 
 // used fills in what a level means.
@@ -147,11 +170,17 @@ func (s *Spec) stepBucketSlow(c *Cells, now, n int64) Verdict {
 	switch {
 	case v.OK:
 		s.store(c, b, addSat(now, after))
+	case v.Never:
+	case b.moves():
+		s.store(c, b, addSat(now, b.level))
 	case b.wrong:
 		c.Set(s.field(Arrival), addSat(now, b.repaired))
 	}
 	return v
 }
+
+// moves reports whether a refusal carries the balance over to a changed limit.
+func (b *bucketState) moves() bool { return b.how == migrate && !b.unfit }
 
 // store writes the whole bucket, as one slot where that is possible.
 func (s *Spec) store(c *Cells, b bucketState, t int64) {
@@ -177,6 +206,9 @@ func (s *Spec) planBucket(known *Cells, now, n int64, w *Write) Verdict {
 	if !v.OK {
 		return v
 	}
+	if b.revision > s.revision {
+		w.keepFor(b.depth)
+	}
 	t := s.field(Arrival)
 	switch b.how {
 	case restart:
@@ -196,11 +228,17 @@ func (s *Spec) planBucket(known *Cells, now, n int64, w *Write) Verdict {
 		w.If = s.sameShape(b, w.If)
 		w.Do = append(w.Do, Act{Field: t, Do: Add, Value: k})
 	case migrate:
-		w.If = append(w.If, b.t.is(t), b.i.is(s.field(Interval)), b.d.is(s.field(Depth)), b.r.is(s.field(Revision)))
-		w.Do = append(w.Do, Act{Field: t, Do: Put, Value: addSat(now, after)})
-		w.Do = append(w.Do, s.putShape(b)...)
+		s.replace(b, addSat(now, after), w)
 	}
 	return v
+}
+
+// replace compares and sets the whole bucket.
+func (s *Spec) replace(b bucketState, t int64, w *Write) {
+	arrival := s.field(Arrival)
+	w.If = append(w.If, b.t.is(arrival), b.i.is(s.field(Interval)), b.d.is(s.field(Depth)), b.r.is(s.field(Revision)))
+	w.Do = append(w.Do, Act{Field: arrival, Do: Put, Value: t})
+	w.Do = append(w.Do, s.putShape(b)...)
 }
 
 // sameShape guards that the bucket is still of the interval and depth that hold.
@@ -224,22 +262,22 @@ func (s *Spec) putShape(b bucketState) []Act {
 func (s *Spec) lookBucket(c *Cells, now, n int64) Verdict {
 	b := s.bucketAt(c, now)
 	v, _ := b.judge(now, n)
-	v.used(b.level, b.interval)
+	b.used(&v)
 	v.Stamp = b.t.v
 	return v
 }
 
 // giveBackBucket returns what has not refilled yet: of k taken, at most what
 // was still missing when the take's own share would be full again at stamp.
-// Returning more would let a burst through that the limit never allowed.
+// Returning more would let a burst through that the limit never allowed. A t
+// that falls behind now by this means a full bucket, like any other.
 func (s *Spec) giveBackBucket(known *Cells, now, n, stamp int64, w *Write) bool {
 	missing := max(stamp-now, 0)
 	amount := min(missing, mulDiv(n, s.interval, 1))
-	interval, guess := s.interval, Stored{stamp, true}
+	interval := s.interval
 	if known != nil {
-		i := read(known, s.field(Interval))
-		guess = read(known, s.field(Arrival))
-		if !i.ok || i.v <= 0 || !guess.ok || guess.v <= now {
+		i, t := read(known, s.field(Interval)), read(known, s.field(Arrival))
+		if !i.ok || i.v <= 0 || !t.ok || t.v <= now {
 			return false
 		}
 		if i.v != interval { // the limit was changed in between
@@ -251,16 +289,10 @@ func (s *Spec) giveBackBucket(known *Cells, now, n, stamp int64, w *Write) bool 
 		return false
 	}
 	t := s.field(Arrival)
-	w.If = append(w.If, Cond{Field: s.field(Interval), Cmp: Equal, Value: interval})
-	if guess.v >= now+amount {
-		w.If = append(w.If, Cond{Field: t, Cmp: AtLeast, Value: amount, Rel: true})
-		w.Do = append(w.Do, Act{Field: t, Do: Add, Value: -amount})
-		return true
-	}
 	w.If = append(w.If,
-		Cond{Field: t, Cmp: Above, Rel: true},
-		Cond{Field: t, Cmp: AtMost, Value: amount, Rel: true})
-	w.Do = append(w.Do, Act{Field: t, Do: Put, Rel: true})
+		Cond{Field: s.field(Interval), Cmp: Equal, Value: interval},
+		Cond{Field: t, Cmp: Above, Rel: true})
+	w.Do = append(w.Do, Act{Field: t, Do: Add, Value: -amount})
 	return true
 }
 
@@ -273,6 +305,9 @@ func (s *Spec) chargeBucket(known *Cells, now, n, stamp int64, w *Write) bool {
 		known.Set(s.field(Depth), s.depth)
 	}
 	b := s.bucketAt(known, now)
+	if b.unfit {
+		return false // it owes more than any charge may
+	}
 	floor := b.depth + min(b.depth, maxDebt)
 	k := n * b.interval
 	if n > floor/b.interval {
@@ -292,15 +327,17 @@ func (s *Spec) chargeBucket(known *Cells, now, n, stamp int64, w *Write) bool {
 		w.If = s.sameShape(b, w.If)
 		w.Do = append(w.Do, Act{Field: t, Do: Add, Value: k})
 	default: // a changed limit, a wrong clock, or the floor: compare and set
-		w.If = append(w.If, b.t.is(t), b.i.is(s.field(Interval)), b.d.is(s.field(Depth)), b.r.is(s.field(Revision)))
-		w.Do = append(w.Do, Act{Field: t, Do: Put, Value: addSat(now, after)})
-		w.Do = append(w.Do, s.putShape(b)...)
+		s.replace(b, addSat(now, after), w)
 	}
 	return true
 }
 
 func (s *Spec) tidyBucket(known *Cells, now int64, w *Write) bool {
 	b := s.bucketAt(known, now)
+	if b.moves() {
+		s.replace(b, addSat(now, b.level), w)
+		return true
+	}
 	if !b.wrong {
 		return false
 	}

@@ -121,6 +121,7 @@ func (l several) check(t *testing.T, states []*Cells, nows, stores, costs []int6
 				}
 				if !planned {
 					n.denied++
+					l.tidied(t, known, now, cost)
 					if len(l) > 1 && !maps.Equal(before, l.meaning(after, now)) {
 						t.Fatalf("a refusal changed the state %v", show(known))
 					}
@@ -166,6 +167,45 @@ func (l several) sound(t *testing.T, actual *Cells, now, cost int64, w *Write) {
 	}
 	if got, want := l.meaning(written, now), l.meaning(stepped, now); !maps.Equal(got, want) {
 		t.Fatalf("a write does not do what step does: now %d, cost %d, state %v\nwrite %+v\ngives %v\nstep  %v", now, cost, show(actual), w, texts(got), texts(want))
+	}
+}
+
+// tidied checks that what a refusal does under a lock is what the write that
+// follows it does in a store.
+func (l several) tidied(t *testing.T, known *Cells, now, cost int64) {
+	t.Helper()
+	for _, s := range l {
+		stepped, tidied := new(Cells), new(Cells)
+		stepped.CopyFrom(known)
+		tidied.CopyFrom(known)
+		v := s.Step(stepped, now, cost)
+		if v.OK || v.Never {
+			continue
+		}
+		if s.alg == bucket || s.alg == quota {
+			early, late := new(Cells), new(Cells)
+			early.CopyFrom(stepped)
+			late.CopyFrom(stepped)
+			if v.Wait <= 0 || s.Step(early, now+v.Wait-1, cost).OK || !s.Step(late, now+v.Wait, cost).OK {
+				t.Fatalf("a wait of %d for %d on %v at %d is not the shortest that is enough", v.Wait, cost, show(known), now)
+			}
+		}
+		var w Write
+		if s.Tidy(known, now, &w) {
+			if !w.Holds(tidied, now) {
+				t.Fatalf("a tidying write does not hold on the state that it was made from: %v", show(known))
+			}
+			w.Apply(tidied, now)
+		}
+		if a, b := l.meaning(stepped, now), l.meaning(tidied, now); !maps.Equal(a, b) {
+			t.Fatalf("a refusal of %d on %v\nleaves %v\nbut a tidying write leaves %v", cost, show(known), texts(a), texts(b))
+		}
+		if s.alg == bucket || s.alg == quota { // once is enough
+			w.Reset()
+			if s.Tidy(tidied, now, &w) {
+				t.Fatalf("tidied twice: %v", show(tidied))
+			}
+		}
 	}
 }
 

@@ -16,7 +16,7 @@ type taking struct {
 type model interface {
 	fits(now, n int64) bool
 	take(now, n int64) taking
-	back(now int64, k taking, n int64) (gone int64) // in the model's own measure
+	back(now, planned int64, k taking, n int64) (gone int64) // in the model's own measure
 	more(now int64, k taking, n int64) (added int64)
 	used(now int64) int64
 	keep() int64
@@ -47,9 +47,10 @@ func (m *leaky) take(now, n int64) taking {
 	return taking{n: n, full: now + m.level}
 }
 
-func (m *leaky) back(now int64, k taking, n int64) int64 {
+// back judges what has not refilled at the time of the plan, as the write does.
+func (m *leaky) back(now, planned int64, k taking, n int64) int64 {
 	m.leak(now)
-	rest := min(max(0, k.full-now), n*m.interval, m.level)
+	rest := min(max(0, k.full-planned), n*m.interval, m.level)
 	m.level -= rest
 	return rest
 }
@@ -96,7 +97,7 @@ func (m *firstUse) take(now, n int64) taking {
 	return taking{n: n, window: m.start}
 }
 
-func (m *firstUse) back(now int64, k taking, n int64) int64 {
+func (m *firstUse) back(now, _ int64, k taking, n int64) int64 {
 	m.roll(now)
 	if k.window != m.start || m.count < n {
 		return 0
@@ -160,7 +161,7 @@ func (m *aligned) alive(now, window int64) bool {
 	return window == w || m.sliding && window == w-m.length
 }
 
-func (m *aligned) back(now int64, k taking, n int64) int64 {
+func (m *aligned) back(now, _ int64, k taking, n int64) int64 {
 	if !m.alive(now, k.window) || m.counts[k.window] < n {
 		return 0
 	}

@@ -30,9 +30,8 @@ type Verdict struct {
 	Unseen bool // no state was looked at: Used and Reset are not known
 }
 
-// Step takes n units from the state at a time, in place. A refusal changes
-// nothing, except that it repairs a time which only a wrong clock can have
-// written. n is at least 1.
+// Step takes n units from the state at a time, in place. A refusal takes
+// nothing; it only does what Tidy does. n is at least 1.
 func (s *Spec) Step(c *Cells, now, n int64) Verdict {
 	switch s.alg {
 	case bucket:
@@ -127,8 +126,9 @@ func (s *Spec) Owe(known *Cells, now, n int64, w *Write) bool {
 }
 
 // Tidy appends the housekeeping that a refused take must not put off: it
-// repairs a time that only a wrong clock can have written, and removes windows
-// when more than a few of them have gathered. It reports whether any is due.
+// repairs a time that only a wrong clock can have written, carries a balance
+// over to a changed limit, and removes windows when more than a few of them
+// have gathered. It reports whether any is due.
 func (s *Spec) Tidy(known *Cells, now int64, w *Write) bool {
 	switch s.alg {
 	case bucket:

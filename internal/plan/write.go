@@ -61,6 +61,12 @@ type Write struct {
 // Reset empties the write and keeps its memory.
 func (w *Write) Reset() { *w = Write{If: w.If[:0], Do: w.Do[:0]} }
 
+// keepFor raises Keep for a newer policy's bucket, of which this process's
+// limits know nothing: the item must outlive it here too.
+func (w *Write) keepFor(depth int64) {
+	w.Keep = max(w.Keep, time.Duration(depth+maxDebt))
+}
+
 // Holds reports whether every guard holds on a state at the store's time.
 func (w *Write) Holds(c *Cells, now int64) bool {
 	for i := range w.If {

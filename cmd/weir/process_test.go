@@ -1,0 +1,360 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
+
+	"github.com/weirlabs/weir/internal/dynalite"
+	"github.com/weirlabs/weir/policy"
+)
+
+func TestExitCodes(t *testing.T) {
+	dir := t.TempDir()
+	bad := writeFile(t, filepath.Join(dir, "bad.yaml"), "weir: 1\nnonsense: 1\n")
+	taken, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer taken.Close()
+	up := newRecorder(t, nil)
+	for _, c := range []struct {
+		args string
+		want int
+	}{
+		{"", 0},
+		{"--help", 0},
+		{"check --help", 0},
+		{"check ../../examples/little-stage/weir.yaml", 0},
+		{"check " + bad, 1},
+		{"check " + filepath.Join(dir, "none.yaml"), 2},
+		{"nonsense", 2},
+		{"check --nonsense", 2},
+		{"proxy", 2},
+		{"proxy --to " + up.URL + " -c " + filepath.Join(dir, "none.yaml"), 2},
+		{"proxy --to " + up.URL + " -c " + bad, 2},
+		{"proxy --to " + up.URL + " --limit 0/s", 2},
+		{"proxy --to " + up.URL + " --limit 10/s --by nobody", 2},
+		{"proxy --to " + up.URL + " --limit 10/s --store nonsense:", 2},
+		{"proxy --to " + up.URL + " --limit 10/d --store memory:?max_ttl=1h", 2},
+		{"proxy --to " + up.URL + " --limit 10/s --listen " + taken.Addr().String(), 3},
+		{"proxy --to " + up.URL + " --limit 10/s --listen 127.0.0.1:0 --metrics " + taken.Addr().String(), 3},
+		{"proxy --to " + up.URL + " --limit 10/s --tls-cert none.pem --tls-key none.pem", 3},
+		{"proxy --to " + up.URL + " --limit 10/s --decision-log " + filepath.Join(dir, "none", "d.log"), 3},
+		{"probe http://127.0.0.1:1/", 3},
+		{"probe " + up.URL + " -n 1 --expect 200=1", 0},
+		{"probe " + up.URL + " -n 1 --expect 200=2", 1},
+		{"probe " + up.URL + " -n 1 -o " + filepath.Join(dir, "none", "out"), 3},
+		{"demo --once -c " + bad, 2},
+	} {
+		var out, errs bytes.Buffer
+		if got := run(context.Background(), strings.Fields(c.args), &out, &errs); got != c.want {
+			t.Errorf("weir %s: exit %d, want %d\n%s", c.args, got, c.want, errs.String())
+		}
+		if c.want >= 2 && !strings.Contains(errs.String(), "weir: ") && !strings.Contains(errs.String(), ": error: ") {
+			t.Errorf("weir %s says nothing: %q", c.args, errs.String())
+		}
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	if got := run(ctx, []string{"demo", "--once"}, io.Discard, io.Discard); got != 130 {
+		t.Errorf("interrupted: exit %d, want 130", got)
+	}
+}
+
+func TestProxyFirstLineAndEquivalentPolicy(t *testing.T) {
+	up := newRecorder(t, nil)
+	out, err := os.Create(filepath.Join(t.TempDir(), "out.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := startWeir(t, nil, "proxy", "--to", up.URL, "--limit", "0.5/s burst 4", "--by", "ip", "--listen", "127.0.0.1:0", "-o", out.Name())
+	if !regexp.MustCompile(`^weir: listening on http://127\.0\.0\.1:[1-9][0-9]*$`).MatchString(p.first) {
+		t.Errorf("first line %q", p.first)
+	}
+	p.line("try: ")
+	got := map[int]int{}
+	for range 6 {
+		res, _ := do(t, "GET", p.url+"/")
+		got[res.StatusCode]++
+	}
+	if got[200] != 4 || got[429] != 2 {
+		t.Errorf("answers %v, want 4 and 2", got)
+	}
+	// The YAML on stdout says the same as the flags.
+	if _, err := loadPolicy(out.Name()); err != nil {
+		t.Errorf("the equivalent policy does not load: %v", err)
+	}
+	if code := p.end(syscall.SIGINT); code != 130 {
+		t.Errorf("SIGINT: exit %d, want 130", code)
+	}
+}
+
+func TestTermDrains(t *testing.T) {
+	began, release := make(chan struct{}), make(chan struct{})
+	up := newRecorder(t, func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/slow" {
+			close(began)
+			<-release
+			io.WriteString(w, "done")
+		}
+	})
+	p := startWeir(t, nil, "proxy", "--to", up.URL, "--limit", "100/s", "--listen", "127.0.0.1:0", "-v")
+	answer := make(chan string, 1)
+	go func() {
+		res, err := http.Get(p.url + "/slow")
+		if err != nil {
+			answer <- err.Error()
+			return
+		}
+		defer res.Body.Close()
+		b, _ := io.ReadAll(res.Body)
+		answer <- string(b)
+	}()
+	<-began
+	if err := p.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	p.line("draining")
+	// The port is closed before the last request has ended.
+	if c, err := net.Dial("tcp", strings.TrimPrefix(p.url, "http://")); err == nil {
+		c.Close()
+		t.Error("a draining proxy still accepts")
+	}
+	close(release)
+	if got := <-answer; got != "done" {
+		t.Errorf("the request under way ended with %q", got)
+	}
+	for range p.lines {
+	}
+	p.ended = true
+	if err := p.cmd.Wait(); err != nil {
+		t.Errorf("SIGTERM: %v, want exit 0", err)
+	}
+}
+
+// The whole kind: whatever is wrong with a new policy, the good one stays.
+func TestCase_B163_ReloadKeepsTheLastGoodPolicyAndTheCounters(t *testing.T) {
+	up := newRecorder(t, nil)
+	file := filepath.Join(t.TempDir(), "weir.yaml")
+	text := func(limit string) string {
+		return "weir: 1\napplication:\n  limits:\n    - {name: all, match: GET /, by: ip, limit: " + limit + "}\n"
+	}
+	writeFile(t, file, text("quota 5/hour"))
+	p := startWeir(t, nil, "proxy", "--to", up.URL, "-c", file, "--listen", "127.0.0.1:0")
+	get := func() int {
+		res, _ := do(t, "GET", p.url+"/")
+		return res.StatusCode
+	}
+	for i := range 4 {
+		if got := get(); got != 200 {
+			t.Fatalf("call %d: %d", i+1, got)
+		}
+	}
+	for _, bad := range []string{"", "weir: 1\nlimts: []\n", text("quota 0/hour"), "weir: 1\napplication: {", "weir: 1\nauth: {jwt: {hs256_secret_env: NOT_SET_ANYWHERE}}\n"} {
+		writeFile(t, file, bad)
+		p.cmd.Process.Signal(syscall.SIGHUP)
+		p.line("the policy was not reloaded; the one in force stays")
+	}
+	os.Remove(file)
+	p.cmd.Process.Signal(syscall.SIGHUP)
+	p.line("the policy was not reloaded; the one in force stays")
+	if got := get(); got != 200 {
+		t.Errorf("the fifth of five calls under the last good policy: %d", got)
+	}
+	if got := get(); got != 429 {
+		t.Errorf("the sixth of five: %d", got)
+	}
+	writeFile(t, file, text("quota 7/hour"))
+	p.cmd.Process.Signal(syscall.SIGHUP)
+	p.line("the policy was reloaded")
+	got := []int{get(), get(), get()}
+	if fmt.Sprint(got) != "[200 200 429]" {
+		t.Errorf("after 5 of a quota raised to 7: %v, want two more", got)
+	}
+	p.end(syscall.SIGTERM)
+
+	if code := startFails(t, "proxy", "--to", up.URL, "-c", writeFile(t, file, "weir: 1\nlimts: []\n")); code != 2 {
+		t.Errorf("a start with an unknown key: exit %d, want 2", code)
+	}
+}
+
+func startFails(t *testing.T, args ...string) int {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	defer cancel()
+	return run(ctx, args, io.Discard, io.Discard)
+}
+
+func TestTwoProcessesKeepOneLimitAndARestartKeepsIt(t *testing.T) {
+	db := dynalite.Start(t, dynalite.Options{})
+	up := newRecorder(t, nil)
+	// Under deny a store that is too slow for its deadline refuses with 503:
+	// such a call is made again, and no call passes uncounted.
+	file := writeFile(t, filepath.Join(t.TempDir(), "weir.yaml"), `weir: 1
+application:
+  limits:
+    - {name: all, match: GET /, by: ip, limit: quota 40/hour, on_store_error: deny}
+`)
+	args := []string{"proxy", "--to", up.URL, "-c", file, "--listen", "127.0.0.1:0", "-q",
+		"--store", "dynamodb:shared?region=us-east-1&create=true&endpoint=" + db.URL}
+	one, two := startWeir(t, nil, args...), startWeir(t, nil, args...)
+	var ok, refusals, unanswered atomic.Int64
+	call := func(url string) {
+		for {
+			res, err := http.Get(url + "/")
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			res.Body.Close()
+			switch res.StatusCode {
+			case 200:
+				ok.Add(1)
+				return
+			case 429:
+				refusals.Add(1)
+				return
+			case 503:
+				unanswered.Add(1)
+			default:
+				t.Errorf("status %d", res.StatusCode)
+				return
+			}
+		}
+	}
+	var wg sync.WaitGroup
+	for _, p := range []*process{one, two} {
+		for range 4 {
+			wg.Go(func() {
+				for range 6 {
+					call(p.url)
+				}
+			})
+		}
+	}
+	wg.Wait()
+	// A call that got no answer in time may have been counted.
+	if n := ok.Load(); n > 40 || n < 40-unanswered.Load() || ok.Load()+refusals.Load() != 48 {
+		t.Errorf("two processes: %d allowed, %d refused, %d without an answer of the store; want 40 and 8", n, refusals.Load(), unanswered.Load())
+	}
+	one.end(syscall.SIGTERM)
+	two.end(syscall.SIGTERM)
+	three := startWeir(t, nil, args...)
+	refusals.Store(0)
+	if call(three.url); refusals.Load() != 1 {
+		t.Error("a restart forgot the limit")
+	}
+}
+
+func TestMetrics(t *testing.T) {
+	m := newMetrics()
+	families, err := m.registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if problems, err := promlint.NewWithMetricFamilies(families).Lint(); err != nil || len(problems) > 0 {
+		t.Errorf("names: %v, %v", problems, err)
+	}
+
+	up := newRecorder(t, nil)
+	p := startWeir(t, nil, "proxy", "--to", up.URL, "--limit", "quota 2/hour", "--listen", "127.0.0.1:0", "--metrics", "127.0.0.1:0")
+	at := strings.TrimPrefix(p.line("metrics on "), "metrics on ")
+	for range 3 {
+		do(t, "GET", p.url+"/")
+	}
+	_, body := do(t, "GET", at)
+	for _, want := range []string{
+		`weir_requests_total{outcome="refused"} 1`, `weir_requests_total{outcome="served"} 2`,
+		`weir_decisions_total{layer="application",limit="requests",result="allowed"} 2`,
+		`weir_decisions_total{layer="application",limit="requests",result="denied"} 1`,
+		"go_goroutines", "weir_degraded_requests_total 0",
+	} {
+		if !strings.Contains(body, want) {
+			t.Errorf("no %s in the metrics", want)
+		}
+	}
+	if res, _ := do(t, "GET", p.url+"/metrics"); res.StatusCode != 429 {
+		t.Errorf("/metrics on the service's port: %d, want it to be the service's", res.StatusCode)
+	}
+}
+
+func TestLongPeriodsInMemoryAreWarnedOf(t *testing.T) {
+	up := newRecorder(t, nil)
+	p := startWeir(t, nil, "proxy", "--to", up.URL, "--limit", "quota 2/hour", "--listen", "127.0.0.1:0")
+	if l := p.line("lost at restart"); !strings.Contains(l, "WARN") || !strings.Contains(l, "--store dynamodb:TABLE") {
+		t.Errorf("warning %q", l)
+	}
+	limit := func(text string) string {
+		q, _, err := policy.FromLimit(text, "ip")
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, warning := defaultStore(q.Limits())
+		return warning
+	}
+	for text, warned := range map[string]bool{"10/s burst 20": false, "quota 5/59m": false, "quota 5/60m": true, "100/d": true, "sliding 5/hour": true} {
+		if got := limit(text) != ""; got != warned {
+			t.Errorf("%s: warned %v, want %v", text, got, warned)
+		}
+	}
+}
+
+func TestDemoKeepsServing(t *testing.T) {
+	cmd := exec.Command("weir", "demo", "--json")
+	pipe, err := cmd.StderrPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out bytes.Buffer
+	cmd.Stdout = &out
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	lines := bufio.NewScanner(pipe)
+	var curl string
+	for lines.Scan() && !strings.Contains(lines.Text(), "/webhooks/") {
+		if strings.Contains(lines.Text(), "curl -i -X POST") && strings.Contains(lines.Text(), "/reservations -H") {
+			curl = lines.Text()
+		}
+	}
+	// The line to try works as it stands.
+	parts := regexp.MustCompile(`(http://\S+) -H 'Authorization: (.*)'`).FindStringSubmatch(curl)
+	if parts == nil {
+		t.Fatalf("no curl line with a token: %q", curl)
+	}
+	if res, body := do(t, "POST", parts[1], "Authorization", parts[2]); res.StatusCode != 201 || res.Header.Get("RateLimit-Remaining") != "9" {
+		t.Errorf("%s: %d %v %s", curl, res.StatusCode, res.Header, body)
+	}
+	if err := cmd.Process.Signal(os.Interrupt); err != nil {
+		t.Fatal(err)
+	}
+	io.Copy(io.Discard, pipe)
+	if err := cmd.Wait(); cmd.ProcessState.ExitCode() != 130 {
+		t.Errorf("Ctrl-C: %v, want exit 130", err)
+	}
+	var doc struct {
+		SchemaVersion int `json:"schema_version"`
+		Scenarios     []result
+	}
+	if err := json.Unmarshal(out.Bytes(), &doc); err != nil || doc.SchemaVersion != 1 || len(doc.Scenarios) != 10 {
+		t.Errorf("stdout: %v, %d scenarios", err, len(doc.Scenarios))
+	}
+}
