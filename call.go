@@ -23,9 +23,11 @@ func (c *call) take(ctx context.Context) (Decision, error) {
 	if err := c.prepare(); err != nil {
 		return Decision{}, err
 	}
+	asking, cancel := c.limiter.within(ctx)
+	defer cancel()
 	for c.taken < len(c.order) {
 		group := c.group(c.taken)
-		refused, err := c.takeItem(ctx, group)
+		refused, err := c.takeItem(ctx, asking, group)
 		if err != nil {
 			return Decision{}, err
 		}
@@ -94,8 +96,9 @@ func (c *call) group(from int) []int {
 	return c.order[from:to]
 }
 
-// takeItem takes the ops of one key, and reports whether an op refused.
-func (c *call) takeItem(ctx context.Context, group []int) (refused bool, err error) {
+// takeItem takes the ops of one key, and reports whether an op refused. The
+// store is asked within the time of asking, which is a part of ctx's.
+func (c *call) takeItem(ctx, asking context.Context, group []int) (refused bool, err error) {
 	l := c.limiter
 	key := c.ops[group[0]].Key
 	if l.local != nil {
@@ -105,7 +108,7 @@ func (c *call) takeItem(ctx context.Context, group []int) (refused bool, err err
 		return refused, nil
 	}
 	asked := false
-	state, now, applied, err := l.update(ctx, key, true, false, func(known *Cells, now int64, w *Write) bool {
+	state, now, applied, err := l.update(asking, key, true, false, func(known *Cells, now int64, w *Write) bool {
 		asked = known != nil
 		refused = c.plan(group, known, now, w)
 		return !refused && len(w.Do) > 0
@@ -116,7 +119,7 @@ func (c *call) takeItem(ctx context.Context, group []int) (refused bool, err err
 	if applied {
 		c.learn(group, state, now)
 	} else if asked {
-		c.tidy(ctx, group, state, now)
+		c.tidy(asking, group, state, now)
 	}
 	return refused, nil
 }
@@ -131,11 +134,11 @@ func (c *call) step(group []int, state *Cells, now int64) (refused bool) {
 			refused = refused || !v.OK && !op.Shadow
 		}
 	}
-	if refused {
-		return true
-	}
 	for _, i := range group {
 		op := &c.ops[i]
+		if refused && c.each[i].Allowed {
+			continue // nothing is taken; what refuses may have to tidy up
+		}
 		v := op.spec().Step(state, now, c.costs[i])
 		c.each[i] = decide(op.Limit, c.costs[i], v)
 		c.stamps[i] = v.Stamp
@@ -190,8 +193,6 @@ func (c *call) tidy(ctx context.Context, group []int, state *Cells, now int64) {
 	}
 	if due {
 		w.Keep = time.Duration(c.limiter.keep.Load())
-		ctx, cancel := context.WithTimeout(ctx, c.limiter.deadline)
-		defer cancel()
 		// The next refusal tries again, so that a failure needs no answer.
 		_, _, _ = c.limiter.store.Apply(ctx, c.ops[group[0]].Key, []Write{w}, new(Cells))
 	}
@@ -234,6 +235,8 @@ const untaken = -1 << 63
 
 // undo gives back what was taken of narrower keys when a broader one refuses.
 func (c *call) undo(ctx context.Context) {
+	ctx, cancel := c.limiter.after(ctx)
+	defer cancel()
 	for c.taken > 0 {
 		from := c.taken - 1
 		for from > 0 && c.ops[c.order[from-1]].Key == c.ops[c.order[from]].Key {
@@ -254,10 +257,7 @@ func (c *call) undo(ctx context.Context) {
 
 // settle brings the ops of one key to what they really cost.
 func (c *call) settle(ctx context.Context, group []int, actual func(i int) int64) error {
-	l := c.limiter
-	// Whoever took has often gone by now; what it owes or is owed stays.
-	ctx = context.WithoutCancel(ctx)
-	_, _, _, err := l.update(ctx, c.ops[group[0]].Key, false, false, func(known *Cells, now int64, w *Write) bool {
+	_, _, _, err := c.limiter.update(ctx, c.ops[group[0]].Key, false, false, func(known *Cells, now int64, w *Write) bool {
 		any := false
 		for _, i := range group {
 			op, d := &c.ops[i], &c.each[i]

@@ -23,8 +23,9 @@ type Options struct {
 	// A store that is in this process, or has its own clock, judges by that.
 	Now func() int64
 
-	// Deadline bounds one decision of a remote store, after which the ops'
-	// FailureMode decides. The default is one second.
+	// Deadline bounds one decision of a remote store, over all its items, after
+	// which the ops' FailureMode decides; giving back what was taken until then
+	// may last as long again. The default is one second.
 	Deadline time.Duration
 
 	// Observer hears of every decision. Nil is silent.
@@ -128,7 +129,7 @@ func (l *Limiter) takeOne(ctx context.Context, op *Op) (Decision, error) {
 		l.observer.Decided(ctx, *op, d)
 	}
 	if op.Shadow {
-		d.Allowed, d.Reason, d.RetryAfter = true, ReasonOK, 0
+		return Decision{Allowed: true}, nil // as if the op were absent
 	}
 	return d, nil
 }
@@ -149,6 +150,8 @@ func (l *Limiter) Reserve(ctx context.Context, ops ...Op) (*Reservation, Decisio
 // Peek returns what Take would decide for each op alone, without taking.
 // Remaining, Used and ResetAfter are those of the state as it is.
 func (l *Limiter) Peek(ctx context.Context, ops ...Op) ([]Decision, error) {
+	ctx, cancel := l.within(ctx)
+	defer cancel()
 	out := make([]Decision, len(ops))
 	seen := map[Key]*snapshot{}
 	for i := range ops {
@@ -184,8 +187,6 @@ func (l *Limiter) snapshot(ctx context.Context, key Key) (*snapshot, error) {
 		l.local.Unlock(key)
 		return s, nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, l.deadline)
-	defer cancel()
 	_, now, err := l.store.Apply(ctx, key, nil, &s.state)
 	if err != nil {
 		return nil, storeError(err)
@@ -222,6 +223,8 @@ func (l *Limiter) Reset(ctx context.Context, key Key, limits ...Limit) error {
 		}
 		return any
 	}
+	ctx, cancel := l.within(ctx)
+	defer cancel()
 	_, _, _, err := l.update(ctx, key, true, true, forget)
 	return err
 }
@@ -239,8 +242,6 @@ func (l *Limiter) update(ctx context.Context, key Key, repeat, read bool, next p
 		}
 		return state, now, false, nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, l.deadline)
-	defer cancel()
 	if read {
 		first := new(Cells)
 		if _, now, err = l.store.Apply(ctx, key, nil, first); err != nil {
@@ -265,6 +266,20 @@ func (l *Limiter) update(ctx context.Context, key Key, repeat, read bool, next p
 		l.ahead.Store(at - l.now())
 	}
 	return state, at, applied, nil
+}
+
+// within bounds what is asked of a remote store.
+func (l *Limiter) within(ctx context.Context) (context.Context, context.CancelFunc) {
+	if l.local != nil {
+		return ctx, func() {}
+	}
+	return context.WithTimeout(ctx, l.deadline)
+}
+
+// after is within for what follows a take. Whoever took has often gone by then;
+// what it owes or is owed stays.
+func (l *Limiter) after(ctx context.Context) (context.Context, context.CancelFunc) {
+	return l.within(context.WithoutCancel(ctx))
 }
 
 // prepare checks an op and returns its cost.
