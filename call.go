@@ -27,9 +27,11 @@ func (c *call) take(ctx context.Context) (Decision, error) {
 	if err := c.prepare(); err != nil {
 		return Decision{}, err
 	}
+	asking, cancel := c.limiter.within(ctx)
+	defer cancel()
 	for c.taken < len(c.order) {
 		group := c.group(c.taken)
-		refused, err := c.takeItem(ctx, group)
+		refused, err := c.takeItem(ctx, asking, group)
 		if err != nil {
 			return Decision{}, err
 		}
@@ -98,8 +100,9 @@ func (c *call) group(from int) []int {
 	return c.order[from:to]
 }
 
-// takeItem takes the ops of one key, and reports whether an op refused.
-func (c *call) takeItem(ctx context.Context, group []int) (refused bool, err error) {
+// takeItem takes the ops of one key, and reports whether an op refused. The
+// store is asked within the time of asking, which is a part of ctx's.
+func (c *call) takeItem(ctx, asking context.Context, group []int) (refused bool, err error) {
 	l := c.limiter
 	key := c.ops[group[0]].Key
 	if l.local != nil {
@@ -117,10 +120,10 @@ func (c *call) takeItem(ctx context.Context, group []int) (refused bool, err err
 		keep = keep && (op.Shadow || op.OnFail == FailAllow)
 	}
 	if l.share.Owes(key) {
-		err = l.repay(ctx, key)
+		err = l.repay(asking, key)
 	}
 	if err == nil {
-		refused, err = l.pipe.Take(ctx, key, asks, keep, verdicts)
+		refused, err = l.pipe.Take(ctx, asking, key, asks, keep, verdicts)
 	}
 	if err != nil {
 		return c.failed(ctx, group, storeError(err))
@@ -142,11 +145,11 @@ func (c *call) step(group []int, state *Cells, now int64) (refused bool) {
 			refused = refused || !v.OK && !op.Shadow
 		}
 	}
-	if refused {
-		return true
-	}
 	for _, i := range group {
 		op := &c.ops[i]
+		if refused && c.each[i].Allowed {
+			continue // nothing is taken; what refuses may have to tidy up
+		}
 		v := op.spec().Step(state, now, c.costs[i])
 		c.each[i] = decide(op.Limit, c.costs[i], v)
 		c.stamps[i] = v.Stamp
@@ -241,6 +244,8 @@ const untaken = -1 << 63
 
 // undo gives back what was taken of narrower keys when a broader one refuses.
 func (c *call) undo(ctx context.Context) {
+	ctx, cancel := c.limiter.after(ctx)
+	defer cancel()
 	for c.taken > 0 {
 		from := c.taken - 1
 		for from > 0 && c.ops[c.order[from-1]].Key == c.ops[c.order[from]].Key {
@@ -261,10 +266,7 @@ func (c *call) undo(ctx context.Context) {
 
 // settle brings the ops of one key to what they really cost.
 func (c *call) settle(ctx context.Context, group []int, actual func(i int) int64) error {
-	l := c.limiter
-	// Whoever took has often gone by now; what it owes or is owed stays.
-	ctx = context.WithoutCancel(ctx)
-	return l.update(ctx, c.ops[group[0]].Key, false, func(known *Cells, now int64, w *Write) bool {
+	return c.limiter.update(ctx, c.ops[group[0]].Key, false, func(known *Cells, now int64, w *Write) bool {
 		any := false
 		for _, i := range group {
 			op, d := &c.ops[i], &c.each[i]

@@ -8,7 +8,8 @@ import (
 	"github.com/weirlabs/weir/internal/plan"
 )
 
-// Limit is one checked limit. It is a small immutable value; compare with ==.
+// Limit is one checked limit. It is a small immutable value; == says whether two
+// are copies of one, not whether they mean the same.
 // The zero Limit is invalid.
 type Limit struct{ spec *plan.Spec }
 
@@ -105,26 +106,46 @@ func (l Limit) Name() string {
 
 // Max is the capacity of a bucket, the count of a window: the largest cost that
 // can ever be taken at once.
-func (l Limit) Max() int64 { return l.spec.Max() }
+func (l Limit) Max() int64 {
+	if l.spec == nil {
+		return 0
+	}
+	return l.spec.Max()
+}
 
 // Rate is the count for each Period as it was written, n/scale: 0.5/s is 5/10.
-func (l Limit) Rate() (n, scale int64) { return l.spec.Rate() }
+func (l Limit) Rate() (n, scale int64) {
+	if l.spec == nil {
+		return 0, 1
+	}
+	return l.spec.Rate()
+}
 
 // Period is the unit of a bucket's rate or the nominal length of a window.
-func (l Limit) Period() Period { return l.spec.Period() }
+func (l Limit) Period() Period {
+	if l.spec == nil {
+		return Period{}
+	}
+	return l.spec.Period()
+}
 
 // IsBucket reports whether the limit is a token bucket.
-func (l Limit) IsBucket() bool { return l.spec.IsBucket() }
+func (l Limit) IsBucket() bool { return l.spec != nil && l.spec.IsBucket() }
 
 // IsQuota reports whether the limit is a counted window, neither a bucket nor sliding.
-func (l Limit) IsQuota() bool { return l.spec.IsQuota() }
+func (l Limit) IsQuota() bool { return l.spec != nil && l.spec.IsQuota() }
 
 // OnCalendar reports whether the windows are those of the calendar or of the
 // account's billing periods.
-func (l Limit) OnCalendar() bool { return l.spec.OnCalendar() }
+func (l Limit) OnCalendar() bool { return l.spec != nil && l.spec.OnCalendar() }
 
 // Horizon is how long after a take its item still matters: the time in which an
 // empty bucket fills, or after which a window means nothing any more.
-func (l Limit) Horizon() time.Duration { return time.Duration(l.spec.Horizon()) }
+func (l Limit) Horizon() time.Duration {
+	if l.spec == nil {
+		return 0
+	}
+	return time.Duration(l.spec.Horizon())
+}
 
 var errNoLimit = errors.New("weir: the zero Limit is invalid: use ParseLimit")

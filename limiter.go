@@ -23,9 +23,10 @@ type Options struct {
 	// A store that is in this process, or has its own clock, judges by that.
 	Now func() int64
 
-	// Deadline bounds one decision of a remote store, after which the ops'
-	// FailureMode decides. The default is 100 ms. The first decision of a
-	// process has a second, for connections and credentials.
+	// Deadline bounds one decision of a remote store, over all its items, after
+	// which the ops' FailureMode decides; giving back what was taken until then
+	// may last as long again. The default is 100 ms. The first decision of a
+	// process has a second at least, for connections and credentials.
 	Deadline time.Duration
 
 	// NoMemo asks the store also for what it has refused within the last
@@ -137,7 +138,7 @@ func (l *Limiter) takeOne(ctx context.Context, op *Op) (Decision, error) {
 		l.observer.Decided(ctx, *op, d)
 	}
 	if op.Shadow {
-		d.Allowed, d.Reason, d.RetryAfter = true, ReasonOK, 0
+		return Decision{Allowed: true}, nil // as if the op were absent
 	}
 	return d, nil
 }
@@ -158,6 +159,8 @@ func (l *Limiter) Reserve(ctx context.Context, ops ...Op) (*Reservation, Decisio
 // Peek returns what Take would decide for each op alone, without taking.
 // Remaining, Used and ResetAfter are those of the state as it is.
 func (l *Limiter) Peek(ctx context.Context, ops ...Op) ([]Decision, error) {
+	ctx, cancel := l.within(ctx)
+	defer cancel()
 	out := make([]Decision, len(ops))
 	seen := map[Key]*snapshot{}
 	for i := range ops {
@@ -226,6 +229,8 @@ func (l *Limiter) Reset(ctx context.Context, key Key, limits ...Limit) error {
 		}
 		return any
 	}
+	ctx, cancel := l.within(ctx)
+	defer cancel()
 	return l.update(ctx, key, true, forget)
 }
 
@@ -245,6 +250,20 @@ func (l *Limiter) update(ctx context.Context, key Key, read bool, next pipeline.
 		w.Apply(state, now)
 	}
 	return nil
+}
+
+// within bounds what is asked of a remote store.
+func (l *Limiter) within(ctx context.Context) (context.Context, context.CancelFunc) {
+	if l.local != nil {
+		return ctx, func() {}
+	}
+	return context.WithTimeout(ctx, l.pipe.Deadline())
+}
+
+// after is within for what follows a take. Whoever took has often gone by then;
+// what it owes or is owed stays.
+func (l *Limiter) after(ctx context.Context) (context.Context, context.CancelFunc) {
+	return l.within(context.WithoutCancel(ctx))
 }
 
 // prepare checks an op and returns its cost.

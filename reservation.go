@@ -42,6 +42,8 @@ func (r *Reservation) Settle(ctx context.Context, actual ...int64) error {
 		return nil
 	}
 	c := &r.call
+	ctx, cancel := c.limiter.after(ctx)
+	defer cancel()
 	var failed []error
 	for to := c.taken; to > 0; { // broad items first
 		from := to - 1

@@ -16,7 +16,7 @@
 //
 // An allowed take is one write unit, and so is a refused one that DynamoDB had
 // to be asked about: a failed condition is charged like a write. Items stay
-// under 1 KB, which is one unit, with some 20 limits per caller. Reads happen
+// under 1 KB, which is one unit, with a dozen buckets per caller. Reads happen
 // for Peek, and when a failed condition comes without the old item, which AWS
 // sends and old test servers do not.
 //

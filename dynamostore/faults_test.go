@@ -77,7 +77,7 @@ func TestCase_B149_B151_LostReplyIsChargedOnce(t *testing.T) {
 				for _, others := range []int64{0, 1, 3} {
 					what := fmt.Sprintf("%s, %s, %d others", name, text, others)
 					op := weir.Op{Limit: parse(t, "lost", text), Key: weir.NewKey("account", what)}
-					d, err, between := f.takeTwice(op, loss.fault, others)
+					d, between, err := f.takeTwice(op, loss.fault, others)
 					switch {
 					case err == nil && d.Allowed && d.Remaining == 9-between:
 						f.wantUsed(op, 1+between)
@@ -97,7 +97,7 @@ func TestCase_B149_B151_LostReplyIsChargedOnce(t *testing.T) {
 
 // takeTwice takes with a fault at the first attempt, and lets others take before
 // the second. between is how many did: none when there was no second attempt.
-func (f *faulty) takeTwice(op weir.Op, fault dynalite.Fault, others int64) (d weir.Decision, err error, between int64) {
+func (f *faulty) takeTwice(op weir.Op, fault dynalite.Fault, others int64) (d weir.Decision, between int64, err error) {
 	defer f.through.Clear()
 	arrived, release := make(chan struct{}), make(chan struct{})
 	f.through.Script("UpdateItem", fault, dynalite.Hold(arrived, release))
@@ -117,7 +117,7 @@ func (f *faulty) takeTwice(op weir.Op, fault dynalite.Fault, others int64) (d we
 		<-done
 	case <-done:
 	}
-	return d, err, between
+	return d, between, err
 }
 
 // When every attempt is lost the outcome is unknown: neither a denial nor a

@@ -19,8 +19,8 @@ import (
 // field's name always has a dot, so nothing else can be called like this.
 var ring = [...]string{"w0", "w1", "w2", "w3"}
 
-// expression collects the placeholders of one UpdateItem. DynamoDB allows 4 KB
-// of expression text and 300 operators, which is some 70 buckets on one item.
+// expression collects the placeholders of one UpdateItem. DynamoDB allows 4 KB of
+// expression text and 300 operators, which is some 35 buckets in one call.
 type expression struct {
 	names  map[string]string
 	values map[string]types.AttributeValue

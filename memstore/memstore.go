@@ -86,11 +86,16 @@ func New(o Options) *Store {
 type shard struct {
 	sync.Mutex
 	table
-	open  uint32 // the entry that is locked
-	extra int    // what it held when it was locked
-	lost  int    // dropped while it was locked
+	open  uint32     // the entry that is locked, or none
+	extra int        // what it held when it was locked
+	fresh weir.Cells // the state of a locked key without entry
+	at    int64      // when it was locked
 	_     [64]byte
 }
+
+// none is no entry: a key gets one only when something is to be remembered, so
+// that looks and refusals push nobody out.
+const none = 1<<32 - 1
 
 func (s *Store) shard(item weir.Key) *shard {
 	return &s.shards[item.Hash()>>s.shift]
@@ -99,20 +104,18 @@ func (s *Store) shard(item weir.Key) *shard {
 // Caps says that the store has its own clock and keeps items for ever.
 func (s *Store) Caps() weir.Caps { return weir.Caps{OwnClock: true} }
 
-// Lock implements weir.InProcess.
+// Lock implements weir.InProcess. The clock is read under the lock, so that an
+// item never sees its readings out of order.
 func (s *Store) Lock(item weir.Key) (*weir.Cells, int64) {
-	now := s.now()
 	sh := s.shard(item)
 	sh.Lock()
+	now := s.now()
 	n, found := sh.find(item)
 	if !found {
-		var full, live int
-		n, full, live = sh.insert(item, now)
-		sh.lost = live
-		if full > 0 {
-			s.evicted.Add(uint64(full))
-		}
+		sh.open, sh.at = none, now
+		return &sh.fresh, now
 	}
+	sh.touch(n)
 	e := sh.entry(n)
 	sh.open, sh.extra = n, e.cells.Extra()
 	return &e.cells, now
@@ -121,17 +124,35 @@ func (s *Store) Lock(item weir.Key) (*weir.Cells, int64) {
 // Unlock implements weir.InProcess.
 func (s *Store) Unlock(item weir.Key) {
 	sh := s.shard(item)
+	if sh.open == none {
+		s.keep(item, sh)
+		return
+	}
 	e := sh.entry(sh.open)
 	if e.cells.Len() == 0 {
-		sh.remove(sh.open) // looked at, or refused: nothing to remember
+		sh.remove(sh.open, sh.extra)
 	} else if grown := e.cells.Extra() - sh.extra; grown != 0 {
 		sh.bytes += int64(grown)
 	}
-	lost := sh.lost
-	sh.lost = 0
 	sh.Unlock()
-	if lost > 0 {
-		s.report(uint64(lost))
+}
+
+// keep gives the locked key an entry if there is something to remember.
+func (s *Store) keep(item weir.Key, sh *shard) {
+	if sh.fresh.Len() == 0 {
+		sh.Unlock()
+		return
+	}
+	n, idle, live := sh.insert(item, sh.at)
+	e := sh.entry(n)
+	e.cells, sh.fresh = sh.fresh, weir.Cells{}
+	sh.bytes += int64(e.cells.Extra())
+	sh.Unlock()
+	if idle > 0 {
+		s.evicted.Add(uint64(idle))
+	}
+	if live > 0 {
+		s.report(uint64(live))
 	}
 }
 

@@ -21,7 +21,7 @@ type records struct {
 type record struct {
 	value     []byte
 	version   string
-	expiresAt int64 // Unix nanoseconds; 0 is never
+	expiresAt time.Time // zero is never
 }
 
 // Get implements weir.Records.
@@ -35,7 +35,7 @@ func (s *Store) Get(_ context.Context, key string) ([]byte, string, error) {
 // record returns what is there and has not expired.
 func (s *Store) record(key string) record {
 	r := s.records.by[key]
-	if r.expiresAt != 0 && r.expiresAt <= s.now() {
+	if !r.expiresAt.IsZero() && !r.expiresAt.After(time.Unix(0, s.now())) {
 		delete(s.records.by, key)
 		return record{}
 	}
@@ -50,10 +50,7 @@ func (s *Store) Put(_ context.Context, key string, value []byte, ifVersion strin
 		return weir.ErrConflict
 	}
 	s.records.clock++
-	r := record{value: slices.Clone(value), version: strconv.FormatUint(s.records.clock, 10)}
-	if !expiresAt.IsZero() {
-		r.expiresAt = expiresAt.UnixNano()
-	}
+	r := record{value: slices.Clone(value), version: strconv.FormatUint(s.records.clock, 10), expiresAt: expiresAt}
 	if s.records.by == nil {
 		s.records.by = map[string]record{}
 	}

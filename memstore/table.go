@@ -6,7 +6,7 @@ import "github.com/weirlabs/weir"
 // references to entries, which stand in chunks that never move.
 type table struct {
 	index    []ref // a power of two long
-	chunks   []*[chunk]entry
+	chunks   []*block
 	free     []uint32 // numbers of removed entries
 	used     uint32   // numbers that were ever given out
 	keys     int
@@ -24,6 +24,13 @@ type entry struct {
 	cells weir.Cells
 }
 
+// block is a number of entries, with a bit for each that was used since the hand
+// last passed it.
+type block struct {
+	entries [chunk]entry
+	touched uint64
+}
+
 const (
 	chunk     = 64
 	overhead  = 80 // bytes of an entry and its reference, at the usual load
@@ -31,7 +38,18 @@ const (
 	idleCheck = 2  // entries looked at on any insert
 )
 
-func (t *table) entry(n uint32) *entry { return &t.chunks[n/chunk][n%chunk] }
+func (t *table) entry(n uint32) *entry { return &t.chunks[n/chunk].entries[n%chunk] }
+
+// touch notes that an entry is in use.
+func (t *table) touch(n uint32) { t.chunks[n/chunk].touched |= 1 << (n % chunk) }
+
+// untouch reports whether an entry was in use, and forgets it.
+func (t *table) untouch(n uint32) bool {
+	b := t.chunks[n/chunk]
+	was := b.touched&(1<<(n%chunk)) != 0
+	b.touched &^= 1 << (n % chunk)
+	return was
+}
 
 // find returns the number of the key's entry.
 func (t *table) find(key weir.Key) (uint32, bool) {
@@ -59,12 +77,9 @@ func (t *table) insert(key weir.Key, now int64) (n uint32, idle, live int) {
 	size := int64(len(key.String()) + overhead)
 	idle = t.sweep(now, idleCheck)
 	for t.keys > 0 && (t.keys >= t.maxKeys || t.bytes+size > t.maxBytes) {
-		if dropped := t.sweep(now, inspected); dropped > 0 {
-			idle += dropped
-			continue
-		}
-		t.remove(t.nearest(now))
-		live++
+		gone, lost := t.makeRoom(now)
+		idle += gone
+		live += lost
 	}
 	if (t.keys+1)*4 > len(t.index)*3 {
 		t.grow()
@@ -75,7 +90,7 @@ func (t *table) insert(key weir.Key, now int64) (n uint32, idle, live int) {
 		n = t.used
 		t.used++
 		if int(n/chunk) == len(t.chunks) {
-			t.chunks = append(t.chunks, new([chunk]entry))
+			t.chunks = append(t.chunks, new(block))
 		}
 	}
 	t.entry(n).key = key
@@ -104,11 +119,12 @@ func (t *table) grow() {
 	}
 }
 
-// remove takes an entry out, and closes the gap that it leaves in its chain.
-func (t *table) remove(n uint32) {
+// remove takes an entry out, of whose cells extra bytes were counted, and closes
+// the gap that it leaves in its chain.
+func (t *table) remove(n uint32, extra int) {
 	e := t.entry(n)
 	t.keys--
-	t.bytes -= int64(len(e.key.String()) + overhead + e.cells.Extra())
+	t.bytes -= int64(len(e.key.String()) + overhead + extra)
 	mask := uint32(len(t.index) - 1)
 	gap := uint32(e.key.Hash()) & mask
 	for t.index[gap].number != n+1 {
@@ -132,30 +148,43 @@ func (t *table) sweep(now int64, entries int) (removed int) {
 		t.advance()
 		e := t.entry(t.hand)
 		if e.key.Valid() && e.cells.IdleAt(now) <= now {
-			t.remove(t.hand)
+			t.remove(t.hand, e.cells.Extra())
 			removed++
 		}
 	}
 	return removed
 }
 
-// nearest picks, among some entries from the hand on, the one that is idle
-// soonest: dropping it gives its caller the least.
-func (t *table) nearest(now int64) uint32 {
+// makeRoom looks at some entries from the hand on, and drops those that are
+// idle. When none is, one goes that was not used of late, and of those the one
+// that is idle soonest: dropping it gives its caller the least, and a caller who
+// keeps trying can't get itself dropped.
+func (t *table) makeRoom(now int64) (idle, live int) {
 	var best uint32
 	var soonest int64
-	for seen := 0; seen < inspected; {
+	found, bestUsed := false, false
+	entries := min(inspected, t.keys)
+	for seen := 0; seen < entries; {
 		t.advance()
 		e := t.entry(t.hand)
 		if !e.key.Valid() {
 			continue
 		}
-		if at := e.cells.IdleAt(now); seen == 0 || at < soonest {
-			best, soonest = t.hand, at
-		}
 		seen++
+		at, used := e.cells.IdleAt(now), t.untouch(t.hand)
+		switch {
+		case at <= now:
+			t.remove(t.hand, e.cells.Extra())
+			idle++
+		case !found, bestUsed && !used, bestUsed == used && at < soonest:
+			found, best, soonest, bestUsed = true, t.hand, at, used
+		}
 	}
-	return best
+	if idle > 0 {
+		return idle, 0
+	}
+	t.remove(best, t.entry(best).cells.Extra())
+	return 0, 1
 }
 
 func (t *table) advance() {

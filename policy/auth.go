@@ -174,7 +174,11 @@ func (l *loader) keyFileOf(n *node, plans []string) map[[sha256.Size]byte]APIKey
 		if plan == "-" {
 			plan = ""
 		} else if !contains(plans, plan) {
-			wrong(line, col(1), suggest(plan, plans, "write - for a key without a plan"), "plan %s is unknown", show(plan))
+			what := "the plan"
+			if nameForm.MatchString(plan) { // anything else may be a key in the wrong place
+				what = "plan " + show(plan)
+			}
+			wrong(line, col(1), suggest(plan, plans, "write - for a key without a plan"), "%s is unknown", what)
 		}
 		sum, err := hex.DecodeString(words[2])
 		if err != nil || len(sum) != sha256.Size {

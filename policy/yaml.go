@@ -13,12 +13,16 @@ import (
 	"github.com/goccy/go-yaml/token"
 )
 
-// What a policy file may be at most. Both are checked before the parser sees
+// What a policy file may be at most. All is checked before the parser sees
 // the file: 40,000 brackets keep it busy for seconds.
 const (
 	maxFile    = 1 << 20
+	maxLine    = 4 << 10
 	maxNesting = 64
 )
+
+// maxProblems is how many mistakes are reported: nobody reads more at once.
+const maxProblems = 100
 
 // shape is what a node of the document is.
 type shape uint8
@@ -63,9 +67,17 @@ type document struct {
 	file     string
 	source   []string
 	problems Problems
+	full     bool // there are more than are kept
 }
 
 func (d *document) report(s Severity, line, col, width int, hint, format string, args ...any) {
+	if len(d.problems) >= maxProblems {
+		if d.full || s == Warning {
+			return
+		}
+		d.full = true
+		line, format, args, hint = 0, "there are more mistakes than these %d", []any{maxProblems}, "mend these first"
+	}
 	d.problems = append(d.problems, Problem{
 		Severity: s, File: d.file, Line: line, Col: col,
 		Message: fmt.Sprintf(format, args...), Hint: hint,
@@ -148,6 +160,10 @@ func (d *document) readable(text []byte) bool {
 		return false
 	}
 	for i, line := range d.source {
+		if len(line) > maxLine {
+			d.report(Error, i+1, 1, 1, "break the line", "the line has %d bytes; at most %d are read", len(line), maxLine)
+			return false
+		}
 		at := 0
 		for at < len(line) {
 			r, n := utf8.DecodeRuneInString(line[at:])
@@ -162,37 +178,60 @@ func (d *document) readable(text []byte) bool {
 			at += n
 		}
 	}
-	if line, col, ok := nesting(d.source); !ok {
-		d.report(Error, line, col, 1, "close what is open; a policy needs 8 levels at most", "nested deeper than %d levels", maxNesting)
+	if b := tooMuch(d.source); b != nil {
+		d.report(Error, b.line, b.col, 1, "is this the right file? A policy is short, and 8 levels deep at most", "%s", b.message)
 		return false
 	}
 	return true
 }
 
-// nesting looks for the first place that is nested too deep, counting
-// brackets outside quotes and comments, indentation, and dashes in one line.
-func nesting(source []string) (line, col int, ok bool) {
-	brackets := 0
-	var quote byte
-	var indents []int
+// burden is where a text becomes too much for the parser, which works through
+// nesting by recursion, and through the keys of one mapping in quadratic time.
+type burden struct {
+	line, col int
+	message   string
+}
+
+// maxSiblings bounds the work on keys: the sum, over all block mappings, of
+// half the square of their number. One mapping may have some 8,000.
+const maxSiblings = 32 << 20
+
+// tooMuch looks for the first such place, by brackets outside quotes and
+// comments, indentation, and dashes in one line.
+func tooMuch(source []string) *burden {
+	type level struct{ indent, keys int }
+	var levels []level
+	brackets, work := 0, 0
 	for i, s := range source {
-		at := len(s) - len(strings.TrimLeft(s, " "))
-		dashes := 0
-		if quote == 0 && brackets == 0 {
-			if rest := strings.TrimSpace(s); rest == "" || rest[0] == '#' {
-				continue
-			}
-			for len(indents) > 0 && indents[len(indents)-1] >= at {
-				indents = indents[:len(indents)-1]
-			}
-			indents = append(indents, at)
-			for at < len(s) && strings.IndexByte("-?: \t", s[at]) >= 0 {
-				if s[at] == '-' || s[at] == '?' {
-					dashes++
-				}
-				at++
+		if rest := strings.TrimSpace(s); rest == "" || rest[0] == '#' {
+			continue
+		}
+		first := len(s) - len(strings.TrimLeft(s, " "))
+		at, dashes, marks := first, 0, 0
+		for ; at < len(s) && strings.IndexByte("-?: \t", s[at]) >= 0; at++ {
+			switch s[at] {
+			case '-':
+				dashes++
+			case '?', ':':
+				marks++
 			}
 		}
+		if marks > 0 && dashes == 0 {
+			at = first // an explicit key: a sibling of those at its mark
+		}
+		dashes += marks
+		for len(levels) > 0 && (levels[len(levels)-1].indent > first || at > first && levels[len(levels)-1].indent == at) {
+			levels = levels[:len(levels)-1]
+		}
+		if len(levels) == 0 || levels[len(levels)-1].indent != at {
+			levels = append(levels, level{indent: at})
+		}
+		top := &levels[len(levels)-1]
+		top.keys++
+		if work += top.keys; work > maxSiblings {
+			return &burden{i + 1, 1, "too many fields in one place"}
+		}
+		var quote byte // a text of several lines is taken for lines of their own: counted too often, never too little
 		for ; at < len(s); at++ {
 			switch c := s[at]; {
 			case quote == '"' && c == '\\':
@@ -210,15 +249,15 @@ func nesting(source []string) (line, col int, ok bool) {
 			case (c == ']' || c == '}') && brackets > 0:
 				brackets--
 			}
-			if brackets+len(indents)+dashes > maxNesting {
-				return i + 1, utf8.RuneCountInString(s[:min(at, len(s))]) + 1, false
+			if brackets+len(levels)+dashes > maxNesting {
+				return &burden{i + 1, utf8.RuneCountInString(s[:min(at, len(s))]) + 1, fmt.Sprintf("nested deeper than %d levels", maxNesting)}
 			}
 		}
-		if len(indents)+dashes > maxNesting {
-			return i + 1, 1, false
+		if len(levels)+dashes > maxNesting {
+			return &burden{i + 1, 1, fmt.Sprintf("nested deeper than %d levels", maxNesting)}
 		}
 	}
-	return 0, 0, true
+	return nil
 }
 
 // startsValue reports whether a quote that follows this text opens a quoted

@@ -25,6 +25,7 @@ func (s suite) limiter(t *testing.T) {
 	t.Run("a sliding window fades", s.sliding)
 	t.Run("a give-back returns to its own period", s.giveBackLater)
 	t.Run("64 callers while time passes", s.intervals)
+	t.Run("64 callers as fast as the bucket refills", s.hovering)
 }
 
 // rules are what holds whether or not the clock stands still: the limits are so

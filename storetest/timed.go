@@ -190,3 +190,19 @@ func (s suite) intervals(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// hovering lets 64 callers take from a bucket that refills about as fast as they
+// take, so that it is full at one look and not at the next. Whoever plans for
+// the one and meets the other must come to an end all the same: there is always
+// enough, so that nobody is refused, and nobody told that the store is busy.
+func (s suite) hovering(t *testing.T) {
+	s.tick = 20 * time.Microsecond
+	for _, perSecond := range []int{2_000, 12_500, 100_000} {
+		rate := limit(t, "st-hover", fmt.Sprintf("%d/s burst 1000000", perSecond))
+		l := s.limited(t, rate)
+		allowed, refused := l.rush(weir.Op{Limit: rate, Key: l.key()}, 6)
+		if allowed != callers*6 || refused != 0 {
+			t.Errorf("%s: %d of %d allowed, %d refused", rate, allowed, callers*6, refused)
+		}
+	}
+}

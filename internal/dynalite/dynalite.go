@@ -86,7 +86,7 @@ func (s *Server) Close() {
 func start(o Options) (*Server, error) {
 	node, err := exec.LookPath("node")
 	if err != nil {
-		return nil, errors.New("Node 18 or newer is needed and not installed; on Debian: apt-get install nodejs npm")
+		return nil, errors.New("node 18 or newer is needed and not installed; on Debian: apt-get install nodejs npm")
 	}
 	dir, err := sourceDir()
 	if err != nil {

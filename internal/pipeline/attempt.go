@@ -16,7 +16,7 @@ import (
 //
 // An error that wraps OutcomeUnknown is neither: the write may have been applied.
 func (p *Pipeline) write(ctx context.Context, item plan.Key, w *plan.Write, repeat bool) (state *plan.Cells, now int64, applied bool, err error) {
-	w.Keep = p.o.Keep()
+	w.Keep = max(w.Keep, p.o.Keep())
 	if p.o.Nonces {
 		w.Nonce = rand.Uint64() | 1
 	}

@@ -86,7 +86,7 @@ func (b *batch) plan(known *plan.Cells, now int64, w *plan.Write) bool {
 // serve decides all takes of a batch: it writes what fits, and refuses only what
 // a state does not fit that the store has just returned.
 func (p *Pipeline) serve(l *lane, pending []*take) {
-	ctx, cancel := context.WithTimeout(context.Background(), p.deadline())
+	ctx, cancel := context.WithTimeout(context.Background(), p.Deadline())
 	defer cancel()
 	if n := len(pending); n > 1 {
 		p.stats.coalesced.Add(uint64(n - 1))
@@ -122,6 +122,9 @@ func (p *Pipeline) serve(l *lane, pending []*take) {
 		}
 		if !b.plan(known, now, &w) {
 			break // what fits one by one fits together; see the test of that
+		}
+		if trips >= patience {
+			w.Freeze(now)
 		}
 		state, at, applied, err := p.write(ctx, l.item, &w, true)
 		if errors.Is(err, p.o.Errors.Throttled) && sleep(ctx, l.calm(p, true)) {

@@ -85,17 +85,17 @@ func (p *Pipeline) enter(l *lane, t *take, u *update) {
 }
 
 // wait returns when the take is decided, or its caller gives up.
-func (p *Pipeline) wait(ctx context.Context, l *lane, t *take, keep bool) error {
-	timer := time.NewTimer(p.deadline())
-	defer timer.Stop()
-	var gone error
+func (p *Pipeline) wait(ctx, asking context.Context, l *lane, t *take, keep bool) error {
 	select {
 	case <-t.done:
 		return t.err
-	case <-ctx.Done():
-		gone, keep = ctx.Err(), false
-	case <-timer.C:
+	case <-asking.Done():
+	}
+	gone := ctx.Err()
+	if gone == nil {
 		gone = fmt.Errorf("%w: no answer within %v", p.o.Errors.OutcomeUnknown, p.o.Deadline)
+	} else {
+		keep = false
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -171,7 +171,7 @@ func (l *lane) calm(p *Pipeline, throttled bool) time.Duration {
 // update plans and applies until the planner has nothing left to write. A write
 // is sent once: what it gives back can't be given back twice.
 func (p *Pipeline) update(l *lane, u *update) error {
-	ctx, cancel := context.WithTimeout(context.Background(), p.deadline())
+	ctx, cancel := context.WithTimeout(context.Background(), p.Deadline())
 	defer cancel()
 	var known *plan.Cells
 	now := p.o.Now()

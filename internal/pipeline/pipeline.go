@@ -57,6 +57,7 @@ type Options struct {
 // Bounds.
 const (
 	maxTrips   = 8           // of one batch; more than any honest interleaving needs
+	patience   = 3           // trips after which a batch holds on to the time that it was planned at
 	memoAge    = time.Second // for which a memo may refuse
 	defaultGap = 8 * time.Millisecond
 	maxGap     = time.Second
@@ -127,9 +128,9 @@ type Ask struct {
 // was refused; then nothing was taken.
 //
 // A caller whose ctx ends first gets its error, and whatever its call turns out
-// to have taken is given back; so it is after the deadline, unless keep says
-// that the call goes on all the same.
-func (p *Pipeline) Take(ctx context.Context, item plan.Key, asks []Ask, keep bool, verdicts []plan.Verdict) (refused bool, err error) {
+// to have taken is given back. So it is when only asking ends, which is ctx with
+// a deadline, unless keep says that the call goes on all the same.
+func (p *Pipeline) Take(ctx, asking context.Context, item plan.Key, asks []Ask, keep bool, verdicts []plan.Verdict) (refused bool, err error) {
 	if never(asks, verdicts) {
 		return true, nil
 	}
@@ -151,7 +152,7 @@ func (p *Pipeline) Take(ctx context.Context, item plan.Key, asks []Ask, keep boo
 		return false, err
 	}
 	p.enter(l, t, nil)
-	if err := p.wait(ctx, l, t, keep); err != nil {
+	if err := p.wait(ctx, asking, l, t, keep); err != nil {
 		return false, err
 	}
 	return t.refused, nil
@@ -184,8 +185,6 @@ func (p *Pipeline) Read(ctx context.Context, item plan.Key) (state *plan.Cells, 
 	if err := p.admit(); err != nil {
 		return nil, 0, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, p.deadline())
-	defer cancel()
 	state = new(plan.Cells)
 	_, now, err = p.send(ctx, item, nil, state)
 	return state, now, err
@@ -207,8 +206,8 @@ func never(asks []Ask, verdicts []plan.Verdict) bool {
 	return any
 }
 
-// deadline of one decision; the first has to set up connections and credentials.
-func (p *Pipeline) deadline() time.Duration {
+// Deadline of one decision; the first has to set up connections and credentials.
+func (p *Pipeline) Deadline() time.Duration {
 	if !p.asked.Load() {
 		return max(p.o.Deadline, time.Second)
 	}

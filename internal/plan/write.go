@@ -67,6 +67,24 @@ func (w *Write) keepFor(depth int64) {
 	w.Keep = max(w.Keep, time.Duration(depth+maxDebt))
 }
 
+// Freeze makes every relative constant an absolute one at a time. A bucket that
+// other writers keep near full crosses now in one direction, then the other, and
+// a write that is judged by a later now than it was planned at may fail each
+// time; one that holds on to the time of its plan does not. It counts as made
+// then: the limit may let through as much more as refills in between, once.
+func (w *Write) Freeze(now int64) {
+	for i := range w.If {
+		if g := &w.If[i]; g.Rel {
+			g.Value, g.Rel = addSat(now, g.Value), false
+		}
+	}
+	for i := range w.Do {
+		if a := &w.Do[i]; a.Rel {
+			a.Value, a.Rel = addSat(now, a.Value), false
+		}
+	}
+}
+
 // Holds reports whether every guard holds on a state at the store's time.
 func (w *Write) Holds(c *Cells, now int64) bool {
 	for i := range w.If {
