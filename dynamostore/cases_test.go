@@ -176,6 +176,7 @@ func TestCase_B047_ObserverCallsBack(t *testing.T) {
 func TestCase_B152_OldItemThatIsNotSent(t *testing.T) {
 	onBoth(t, func(t *testing.T, server *dynalite.Server) {
 		f := newFaulty(t, server)
+		f.limiter = limiterOn(f.store, weir.Options{NoCoalescing: true}) // and so no memo: every call asks
 		limit := parse(t, "old", "1/d burst 1")
 		op := weir.Op{Limit: limit, Key: weir.NewKey("account", "customer-42")}
 		take(t, f.other, op)

@@ -390,6 +390,7 @@ func TestAnOutageIsToldWhenItEnds(t *testing.T) {
 			r.ask("/", "a")
 		}
 		store.fails = nil
+		<-time.After(2 * time.Second) // the store is tried again by then
 		for range 3 {
 			r.ask("/", "a")
 		}
@@ -400,6 +401,7 @@ func TestAnOutageIsToldWhenItEnds(t *testing.T) {
 			t.Errorf("log %s", r.log.String())
 		}
 		store.fails = errors.New("no route to host")
+		<-time.After(2 * time.Second) // what was refused is not remembered any more
 		r.ask("/", "a")
 		if n := strings.Count(r.log.String(), `"ERROR"`); n != 2 {
 			t.Errorf("the next outage is not told at once: %s", r.log.String())

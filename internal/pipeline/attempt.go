@@ -9,6 +9,9 @@ import (
 	"github.com/weirlabs/weir/internal/plan"
 )
 
+// attempts bounds how often one write is sent again.
+const attempts = 6
+
 // write sends one write until its outcome is known. A nonce names this very
 // write, so that after a lost reply the same write can be sent again: the store
 // then finds the nonce in the item and reports the write as applied. With
@@ -46,7 +49,7 @@ func (p *Pipeline) write(ctx context.Context, item plan.Key, w *plan.Write, repe
 			}
 			return nil, 0, false, err
 		}
-		if !repeat || unknown != nil && !p.o.Nonces || !p.backoff(ctx, attempt) {
+		if attempt == attempts || !repeat || unknown != nil && !p.o.Nonces || !p.backoff(ctx, attempt) {
 			if unknown != nil {
 				p.stats.unknown.Add(1)
 				return nil, 0, false, unknown

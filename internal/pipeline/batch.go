@@ -127,8 +127,11 @@ func (p *Pipeline) serve(l *lane, pending []*take) {
 			w.Freeze(now)
 		}
 		state, at, applied, err := p.write(ctx, l.item, &w, true)
-		if errors.Is(err, p.o.Errors.Throttled) && sleep(ctx, l.calm(p, true)) {
-			continue
+		if errors.Is(err, p.o.Errors.Throttled) {
+			l.held(pending, err)
+			if sleep(ctx, l.calm(p, true)) {
+				continue
+			}
 		}
 		if err != nil {
 			p.fail(l, pending, err)

@@ -34,7 +34,8 @@ type take struct {
 	refused  bool
 	err      error
 	done     chan struct{}
-	left     bool // the caller has gone: what is taken is given back
+	left     bool  // the caller has gone: what is taken is given back
+	why      error // what has held it up so far
 }
 
 // update is a change that is not a take: a give-back, a charge, a reset.
@@ -92,19 +93,30 @@ func (p *Pipeline) wait(ctx, asking context.Context, l *lane, t *take, keep bool
 	case <-asking.Done():
 	}
 	gone := ctx.Err()
-	if gone == nil {
-		gone = fmt.Errorf("%w: no answer within %v", p.o.Errors.OutcomeUnknown, p.o.Deadline)
-	} else {
-		keep = false
-	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	select {
 	case <-t.done:
 		return t.err
 	default:
-		t.left = !keep
+	}
+	if gone != nil {
+		t.left = true
 		return gone
+	}
+	t.left = !keep
+	if t.why == nil {
+		t.why = p.o.Errors.OutcomeUnknown
+	}
+	return fmt.Errorf("%w: no answer within %v", t.why, p.o.Deadline)
+}
+
+// held notes what holds calls up, for those that can't wait for its end.
+func (l *lane) held(pending []*take, why error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, t := range pending {
+		t.why = why
 	}
 }
 
