@@ -48,7 +48,7 @@ var factsPool = sync.Pool{New: func() any {
 
 func newFacts(a *Attributes, path string, client netip.Addr, plan string, id Identity) *facts {
 	f := factsPool.Get().(*facts)
-	f.Method, f.Host, f.Path = a.Method, normalHost(a.Host), strings.ReplaceAll(path, inner, "/")
+	f.Method, f.Host, f.Path = strings.ToUpper(a.Method), normalHost(a.Host), strings.ReplaceAll(path, inner, "/")
 	if f.Path == "" {
 		f.Path = "/"
 	}

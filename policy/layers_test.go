@@ -164,6 +164,7 @@ func TestHostsAndMethods(t *testing.T) {
 	}{
 		{"GET", "shop.example", "/a", true},
 		{"HEAD", "SHOP.example:8080", "/a", true},
+		{"get", "shop.example", "/a", true}, // some servers take it
 		{"GET", "shop.example.", "/a", true},
 		{"GET", "shop.example.:443", "/A/", true},
 		{"POST", "shop.example", "/a", false},
