@@ -138,9 +138,10 @@ func (l *loader) condition(n *node) *vm.Program {
 	return l.program(n, "when", expr.AsBool())
 }
 
-// program compiles and checks an expression.
+// program compiles and checks an expression. Without now() it depends on the
+// request alone.
 func (l *loader) program(n *node, what string, as expr.Option) *vm.Program {
-	p, err := expr.Compile(n.text, expr.Env(&facts{}), as)
+	p, err := expr.Compile(n.text, expr.Env(&facts{}), expr.DisableBuiltin("now"), as)
 	if err == nil {
 		return p
 	}

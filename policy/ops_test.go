@@ -338,6 +338,12 @@ func TestWhen(t *testing.T) {
 	}
 }
 
+func TestExpressionsHaveNoClock(t *testing.T) {
+	if _, err := loadText("weir: 1\napplication: {limits: [{name: a, by: ip, limit: 1/s, when: \"now().Hour() > 8\"}]}"); err == nil {
+		t.Error("now() is known")
+	}
+}
+
 func TestModesAndFailure(t *testing.T) {
 	p := load(t, `
 weir: 1
