@@ -31,10 +31,11 @@ type caller struct {
 	claim string // of fromClaim
 }
 
-// sourceOf reads jwt.CLAIM, api_key.owner, api_key.plan or client_ip.
+// sourceOf reads jwt.CLAIM, api_key.owner, api_key.plan or client_ip. What
+// cannot be read is taken for a claim, so that the rest is checked as usual.
 func (l *loader) sourceOf(n *node, what string, known ...string) (caller, bool) {
 	if !l.is(n, scalar, what) {
-		return caller{}, false
+		return caller{from: fromClaim}, false
 	}
 	switch claim, isClaim := strings.CutPrefix(n.text, "jwt."); {
 	case isClaim && claim != "":
@@ -51,7 +52,7 @@ func (l *loader) sourceOf(n *node, what string, known ...string) (caller, bool) 
 		advice = "whoever calls chooses it; use what is verified: jwt.CLAIM, " + strings.Join(known, ", ")
 	}
 	l.wrong(n, suggest(n.text, append([]string{"jwt.sub"}, known...), advice), "%s is not a source for %s", show(n.text), what)
-	return caller{}, false
+	return caller{from: fromClaim}, false
 }
 
 // id is a caller's id in a request, or "" when he is not present there. The

@@ -59,10 +59,6 @@ func (k *compiler) compileCallers() {
 			continue
 		}
 		seen[name] = true
-		if c.source.shape == broken {
-			k.p.callers = append(k.p.callers, caller{name: name})
-			continue
-		}
 		made, ok := k.sourceOf(c.source, "a caller", "api_key.owner", "client_ip")
 		switch {
 		case ok && name == addressKind && made.from != fromAddress:

@@ -232,6 +232,10 @@ func (l *loader) styles(to *[]HeaderStyle) func(*node) {
 		var s string
 		l.word("header_styles", &s, styleNames...)(n)
 		for _, have := range *to {
+			if (s == "none") != (have == StyleNone) && s != "" {
+				l.wrong(n, "write none alone", "header style none stands beside another one")
+				return
+			}
 			if string(have) == s {
 				l.wrong(n, "keep one of the two", "%s is given twice", show(s))
 				return

@@ -48,7 +48,7 @@ var factsPool = sync.Pool{New: func() any {
 
 func newFacts(a *Attributes, path string, client netip.Addr, plan string, id Identity) *facts {
 	f := factsPool.Get().(*facts)
-	f.Method, f.Host, f.Path = a.Method, normalHost(a.Host), strings.ReplaceAll(path, inner, "/")
+	f.Method, f.Host, f.Path = strings.ToUpper(a.Method), normalHost(a.Host), strings.ReplaceAll(path, inner, "/")
 	if f.Path == "" {
 		f.Path = "/"
 	}
@@ -138,9 +138,10 @@ func (l *loader) condition(n *node) *vm.Program {
 	return l.program(n, "when", expr.AsBool())
 }
 
-// program compiles and checks an expression.
+// program compiles and checks an expression. Without now() it depends on the
+// request alone.
 func (l *loader) program(n *node, what string, as expr.Option) *vm.Program {
-	p, err := expr.Compile(n.text, expr.Env(&facts{}), as)
+	p, err := expr.Compile(n.text, expr.Env(&facts{}), expr.DisableBuiltin("now"), as)
 	if err == nil {
 		return p
 	}

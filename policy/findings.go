@@ -18,6 +18,9 @@ func (k *compiler) findings() {
 		k.unreachable(&k.described[i])
 	}
 	k.lonely()
+	if k.p.account < 0 && len(k.operations) > 0 {
+		k.doubt(k.plansAt, "add callers: account: jwt.sub", "plan operations are by account, and callers: names no account: everybody is limited by address, under the first plan")
+	}
 	k.itemSizes()
 	for i := range k.gatewayPlans {
 		k.dominated(k.gatewayPlans[i].limits)
@@ -36,7 +39,7 @@ func (k *compiler) misplaced(d *described) {
 	case d.layer == Edge && c.deniedAt != nil:
 		k.doubt(c.deniedAt, "remove it, or move the limit to application.limits", "a message for customers at the edge: an edge rule stops abuse, and is answered with a fixed sentence")
 	case d.layer == Application && d.rule.byPlan == nil && len(d.patterns) > 0 && len(d.rule.by.forms) > 0 && d.addressOnly(k.p.callers):
-		k.doubt(c.by, "write by: [account, ip]; what shall stop abuse belongs to edge:", "a business limit by address: customers behind one address share it, and one customer has several")
+		k.doubt(c.by, "write by: [account, ip]; what shall stop abuse belongs to edge:", "a business limit by address: customers behind one address share it, and who has several escapes it")
 	}
 }
 
@@ -81,9 +84,12 @@ func (k *compiler) unreachable(d *described) {
 	}
 }
 
-// exempts reports whether an exemption covers all that a pattern matches, with
-// and without a last slash.
+// exempts reports whether an exemption covers all that a pattern matches: of a
+// match:, with and without a last slash.
 func exempts(x, p *pattern) bool {
+	if p.edge {
+		return p.within(x)
+	}
 	other := *p
 	switch {
 	case p.tail == nothing:

@@ -164,6 +164,7 @@ func TestHostsAndMethods(t *testing.T) {
 	}{
 		{"GET", "shop.example", "/a", true},
 		{"HEAD", "SHOP.example:8080", "/a", true},
+		{"get", "shop.example", "/a", true}, // some servers take it
 		{"GET", "shop.example.", "/a", true},
 		{"GET", "shop.example.:443", "/A/", true},
 		{"POST", "shop.example", "/a", false},
@@ -267,5 +268,30 @@ func TestRules(t *testing.T) {
 	}
 	if p.Name() != "little-stage" || p.LogKeys() != "hash" || p.Store() != "" || p.Revision() != 0 {
 		t.Errorf("%s %s %s %d", p.Name(), p.LogKeys(), p.Store(), p.Revision())
+	}
+}
+
+func TestSpec_C7_WrongLayers(t *testing.T) {
+	for text, want := range map[string]string{
+		"application: {limits: [{name: all, by: account, limit: 10/s}]}":                             "one limit for everything",
+		"application: {limits: [{name: a, match: POST /orders, by: ip, limit: 1/s}]}":                "a business limit by address",
+		"edge: [{name: a, by: ip, limit: 1/s, denied: {message: Upgrade now}}]":                      "a message for customers at the edge",
+		"edge: [{name: a, by: ip, limit: 1/s}]":                                                      "",
+		"application: {limits: [{name: a, match: POST /orders, by: [account, ip], limit: 1/s}]}":     "",
+		"application: {limits: [{name: a, match: POST /orders, by: ip+path.x, limit: 1/s}]}":         "error",
+		"application: {limits: [{name: a, match: [POST /a, POST /b], by: everyone, limit: 1000/s}]}": "",
+	} {
+		p, err := loadText("weir: 1\n" + text + "\n")
+		if (err != nil) != (want == "error") {
+			t.Errorf("%s: %v", text, err)
+			continue
+		}
+		if err != nil {
+			continue
+		}
+		got := Problems(p.Warnings()).Error()
+		if (want == "") != (got == "") || !strings.Contains(got, want) || strings.Contains(got, ": error:") {
+			t.Errorf("%s: %q, want %q", text, got, want)
+		}
 	}
 }

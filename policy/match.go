@@ -3,6 +3,7 @@ package policy
 import (
 	"net/http"
 	"slices"
+	"strings"
 
 	"github.com/weirlabs/weir"
 )
@@ -23,18 +24,25 @@ type appHit struct {
 }
 
 // Match says what the policy makes of a request before anybody is identified.
-// The error is a *[RequestError]. It asks no store.
+//
+// A path is read as a strict server reads it (each escape decoded once) and, if
+// that makes a difference, as a lenient one does (escapes within escapes,
+// backslashes, parameters after ;). A limit applies when any reading matches,
+// an exemption only when all do.
+//
+// The error is a *[RequestError]. Match asks no store.
 func (p *Policy) Match(a *Attributes) (Match, error) {
 	var m Match
-	if a.Method == http.MethodConnect || a.Method == http.MethodTrace {
-		return m, &RequestError{http.StatusMethodNotAllowed, "method_not_allowed", a.Method + " is not served"}
+	method := strings.ToUpper(a.Method)
+	if method == http.MethodConnect || method == http.MethodTrace {
+		return m, &RequestError{http.StatusMethodNotAllowed, "method_not_allowed", method + " is not served"}
 	}
 	paths, err := readPath(a.Path)
 	if err != nil {
 		return m, err
 	}
 	m.Client = clientAddress(a.Peer, a.Header["X-Forwarded-For"], p.proxies)
-	q := request{method: a.Method, host: normalHost(a.Host), preflight: isPreflight(a)}
+	q := request{method: method, host: normalHost(a.Host), preflight: method == http.MethodOptions && isPreflight(a)}
 	var room [16]hit
 	hits := room[:0]
 	for i := range paths.all() {
@@ -182,9 +190,10 @@ func moreSpecific(p, q *pattern) bool {
 	return p.generals > q.generals
 }
 
-// isPreflight reports whether a browser asks whether it may call.
+// isPreflight reports whether an OPTIONS is a browser's question whether it may
+// call.
 func isPreflight(a *Attributes) bool {
-	return a.Method == http.MethodOptions && len(a.Header["Origin"]) > 0 && len(a.Header["Access-Control-Request-Method"]) > 0
+	return len(a.Header["Origin"]) > 0 && len(a.Header["Access-Control-Request-Method"]) > 0
 }
 
 // sentKey reports whether the request carries an API key.

@@ -93,7 +93,7 @@ func TestBadPaths(t *testing.T) {
 			t.Errorf("%q: %v", raw, err)
 		}
 	}
-	for _, m := range []string{"CONNECT", "TRACE"} {
+	for _, m := range []string{"CONNECT", "TRACE", "trace"} {
 		_, err := p.Match(get(m, "/"))
 		var re *RequestError
 		if !errors.As(err, &re) || re.Status != http.StatusMethodNotAllowed {

@@ -33,11 +33,10 @@ type config struct {
 }
 
 type authConf struct {
-	at                 *node
-	jwt                *JWT
-	header             string
-	keyFile            *node
-	headerAt, apiKeyAt *node
+	jwt      *JWT
+	header   string
+	keyFile  *node
+	apiKeyAt *node
 }
 
 type callerConf struct{ name, source *node }
@@ -138,7 +137,6 @@ func (l *loader) origin(n *node, to *[]string) {
 }
 
 func (l *loader) readAuth(n *node, c *authConf) {
-	c.at = n
 	l.object(n, "auth",
 		row{"jwt", false, func(n *node) { c.jwt = l.readJWT(n) }},
 		row{"api_keys", false, func(n *node) {

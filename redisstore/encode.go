@@ -102,7 +102,11 @@ func (n *names) encode(tries []weir.Write) string {
 	b := make(packed, 0, 64+128*len(tries))
 	b.int(int64(len(tries)))
 	for i := range tries {
-		b.nonce(tries[i].Nonce)
+		if creates(&tries[i]) {
+			b.nonce(tries[i].Nonce)
+		} else {
+			b.nonce(0)
+		}
 	}
 	n.mu.RLock()
 	defer n.mu.RUnlock()
@@ -119,6 +123,18 @@ func (n *names) encode(tries []weir.Write) string {
 		}
 	}
 	return string(b)
+}
+
+// creates reports whether a write leaves something on an item. A write that only
+// removes keeps no nonce: it must not make an item, and to remove twice is to
+// remove once.
+func creates(w *weir.Write) bool {
+	for i := range w.Do {
+		if w.Do[i].Do != plan.Remove {
+			return true
+		}
+	}
+	return false
 }
 
 // milliseconds is how long a key lives: never less than Keep, and at least one
