@@ -129,8 +129,12 @@ func (c *call) takeItem(ctx, asking context.Context, group []int) (refused bool,
 		return c.failed(ctx, group, storeError(err))
 	}
 	for n, i := range group {
-		c.each[i] = decide(c.ops[i].Limit, c.costs[i], verdicts[n])
-		c.stamps[i] = verdicts[n].Stamp
+		v := &verdicts[n]
+		if v.Unseen && !v.Never {
+			continue // another op refused without asking: not asked
+		}
+		c.each[i] = decide(c.ops[i].Limit, c.costs[i], *v)
+		c.stamps[i] = v.Stamp
 	}
 	return refused, nil
 }

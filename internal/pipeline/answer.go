@@ -98,7 +98,9 @@ func (p *Pipeline) tidy(ctx context.Context, l *lane, asks []Ask, state *plan.Ce
 	var w plan.Write
 	due := false
 	for i := range asks {
-		due = asks[i].Spec.Tidy(state, now, &w) || due
+		if v := asks[i].Spec.Look(state, now, asks[i].Cost); !v.OK && !v.Never {
+			due = asks[i].Spec.Tidy(state, now, &w) || due
+		}
 	}
 	if !due {
 		return
