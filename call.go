@@ -127,11 +127,16 @@ func (c *call) takeItem(ctx, asking context.Context, group []int) (refused bool,
 // step decides under an item's lock.
 func (c *call) step(group []int, state *Cells, now int64) (refused bool) {
 	if len(group) > 1 {
+		never := false
 		for _, i := range group {
 			op := &c.ops[i]
 			v := op.spec().Look(state, now, c.costs[i])
 			c.each[i] = decide(op.Limit, c.costs[i], v)
 			refused = refused || !v.OK && !op.Shadow
+			never = never || c.costs[i] > op.Limit.Max() && !op.Shadow
+		}
+		if never {
+			return true // a remote store is not even asked
 		}
 	}
 	for _, i := range group {
@@ -147,7 +152,8 @@ func (c *call) step(group []int, state *Cells, now int64) (refused bool) {
 	return refused
 }
 
-// plan makes one write of all ops. A shadow that refuses stays out of it.
+// plan makes one write of all ops. Of a shadow that refuses, it holds only what
+// has to be tidied up.
 func (c *call) plan(group []int, known *Cells, now int64, w *Write) (refused bool) {
 	asked := known != nil
 	if !asked {
@@ -159,12 +165,21 @@ func (c *call) plan(group []int, known *Cells, now int64, w *Write) (refused boo
 		c.each[i] = decide(op.Limit, c.costs[i], v)
 		c.stamps[i] = v.Stamp
 		refused = refused || !v.OK && !op.Shadow
+		if !v.OK && !v.Never {
+			op.spec().Tidy(known, now, w)
+		}
 	}
-	if refused {
-		for _, i := range group { // nothing is taken: what is left is what there was
-			op := &c.ops[i]
-			c.each[i] = decide(op.Limit, c.costs[i], op.spec().Look(known, now, c.costs[i]))
-			c.each[i].Unknown = !asked
+	if refused { // nothing is taken: what is left is what there was
+		for _, i := range group {
+			op, d := &c.ops[i], &c.each[i]
+			switch {
+			case asked:
+				*d = decide(op.Limit, c.costs[i], op.spec().Look(known, now, c.costs[i]))
+			case d.Reason == ReasonNever:
+				d.Unknown = true
+			default:
+				*d = Decision{Limit: op.Limit, Cost: c.costs[i], Unknown: true, Reason: ReasonNotAsked}
+			}
 		}
 	}
 	return refused
@@ -189,7 +204,9 @@ func (c *call) tidy(ctx context.Context, group []int, state *Cells, now int64) {
 	due := false
 	var w Write
 	for _, i := range group {
-		due = c.ops[i].spec().Tidy(state, now, &w) || due
+		if c.each[i].Reason == ReasonLimit {
+			due = c.ops[i].spec().Tidy(state, now, &w) || due
+		}
 	}
 	if due {
 		w.Keep = time.Duration(c.limiter.keep.Load())
