@@ -118,8 +118,9 @@ func (c *call) takeItem(ctx, asking context.Context, group []int) (refused bool,
 	}
 	if applied {
 		c.learn(group, state, now)
-	} else if asked {
-		c.tidy(asking, group, state, now)
+	}
+	if applied || asked {
+		c.tidy(asking, group, applied, state, now)
 	}
 	return refused, nil
 }
@@ -199,18 +200,19 @@ func (c *call) learn(group []int, state *Cells, now int64) {
 	}
 }
 
-// tidy makes the one write that a refused take must not put off, if any.
-func (c *call) tidy(ctx context.Context, group []int, state *Cells, now int64) {
+// tidy makes the one write that a refused take must not put off, or that an
+// allowed one could not see to be due, if any.
+func (c *call) tidy(ctx context.Context, group []int, applied bool, state *Cells, now int64) {
 	due := false
 	var w Write
 	for _, i := range group {
-		if c.each[i].Reason == ReasonLimit {
+		if d := &c.each[i]; applied && d.Allowed || d.Reason == ReasonLimit {
 			due = c.ops[i].spec().Tidy(state, now, &w) || due
 		}
 	}
 	if due {
 		w.Keep = time.Duration(c.limiter.keep.Load())
-		// The next refusal tries again, so that a failure needs no answer.
+		// The next call tries again, so that a failure needs no answer.
 		_, _, _ = c.limiter.store.Apply(ctx, c.ops[group[0]].Key, []Write{w}, new(Cells))
 	}
 }
