@@ -142,11 +142,16 @@ func (c *call) takeItem(ctx, asking context.Context, group []int) (refused bool,
 // step decides under an item's lock.
 func (c *call) step(group []int, state *Cells, now int64) (refused bool) {
 	if len(group) > 1 {
+		never := false
 		for _, i := range group {
 			op := &c.ops[i]
 			v := op.spec().Look(state, now, c.costs[i])
 			c.each[i] = decide(op.Limit, c.costs[i], v)
 			refused = refused || !v.OK && !op.Shadow
+			never = never || c.costs[i] > op.Limit.Max() && !op.Shadow
+		}
+		if never {
+			return true // a remote store is not even asked
 		}
 	}
 	for _, i := range group {

@@ -18,7 +18,7 @@ import (
 // not cover gets its refusal at once.
 type Budget struct {
 	// Burst is how many retries can be saved up, and how many there are at the
-	// start. Default: 10.
+	// start; Burst times Every counts as 292 years where it is more. Default: 10.
 	Burst int
 
 	// Every is the time that brings one retry. Default: 1 s.

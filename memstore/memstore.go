@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/weirlabs/weir"
+	"github.com/weirlabs/weir/internal/table"
 )
 
 // Options of a Store. The zero value is right for most uses.
@@ -74,10 +75,8 @@ func New(o Options) *Store {
 		s.shards, s.shift = make([]shard, 1<<shardBits), 64-shardBits
 	}
 	for i := range s.shards {
-		s.shards[i].table = table{
-			maxKeys:  o.MaxKeys / len(s.shards),
-			maxBytes: o.MaxBytes / int64(len(s.shards)),
-		}
+		s.shards[i].MaxKeys = o.MaxKeys / len(s.shards)
+		s.shards[i].MaxBytes = o.MaxBytes / int64(len(s.shards))
 	}
 	return s
 }
@@ -85,7 +84,7 @@ func New(o Options) *Store {
 // shard is a table with its lock, on cache lines of its own.
 type shard struct {
 	sync.Mutex
-	table
+	table.Table
 	open  uint32     // the entry that is locked, or none
 	extra int        // what it held when it was locked
 	fresh weir.Cells // the state of a locked key without entry
@@ -110,15 +109,15 @@ func (s *Store) Lock(item weir.Key) (*weir.Cells, int64) {
 	sh := s.shard(item)
 	sh.Lock()
 	now := s.now()
-	n, found := sh.find(item)
+	n, found := sh.Find(item)
 	if !found {
 		sh.open, sh.at = none, now
 		return &sh.fresh, now
 	}
-	sh.touch(n)
-	e := sh.entry(n)
-	sh.open, sh.extra = n, e.cells.Extra()
-	return &e.cells, now
+	sh.Touch(n)
+	e := sh.Entry(n)
+	sh.open, sh.extra = n, e.Cells.Extra()
+	return &e.Cells, now
 }
 
 // Unlock implements weir.InProcess.
@@ -128,11 +127,11 @@ func (s *Store) Unlock(item weir.Key) {
 		s.keep(item, sh)
 		return
 	}
-	e := sh.entry(sh.open)
-	if e.cells.Len() == 0 {
-		sh.remove(sh.open, sh.extra)
-	} else if grown := e.cells.Extra() - sh.extra; grown != 0 {
-		sh.bytes += int64(grown)
+	e := sh.Entry(sh.open)
+	if e.Cells.Len() == 0 {
+		sh.Remove(sh.open, sh.extra)
+	} else if grown := e.Cells.Extra() - sh.extra; grown != 0 {
+		sh.Grew(grown)
 	}
 	sh.Unlock()
 }
@@ -143,10 +142,8 @@ func (s *Store) keep(item weir.Key, sh *shard) {
 		sh.Unlock()
 		return
 	}
-	n, idle, live := sh.insert(item, sh.at)
-	e := sh.entry(n)
-	e.cells, sh.fresh = sh.fresh, weir.Cells{}
-	sh.bytes += int64(e.cells.Extra())
+	_, idle, live := sh.Insert(item, sh.fresh, sh.at)
+	sh.fresh = weir.Cells{}
 	sh.Unlock()
 	if idle > 0 {
 		s.evicted.Add(uint64(idle))
@@ -197,8 +194,8 @@ func (s *Store) Stats() Stats {
 	for i := range s.shards {
 		sh := &s.shards[i]
 		sh.Lock()
-		st.Keys += sh.keys
-		st.Bytes += sh.bytes
+		st.Keys += sh.Len()
+		st.Bytes += sh.Bytes()
 		sh.Unlock()
 	}
 	return st

@@ -23,6 +23,8 @@ func (s *Store) errorf(what, format string, args ...any) error {
 	return fmt.Errorf("%s: %s: %w", s.where, what, fmt.Errorf(format, args...))
 }
 
+const lacksRights = "the user lacks rights; allow them with: ACL SETUSER NAME ~PREFIX* " + Rights
+
 // remedies are the server's refusals, by their first word, and what to do.
 var remedies = [...]struct{ code, remedy string }{
 	{"READONLY", "the server is a replica and takes no writes; connect to the primary: behind Sentinel with master_set=NAME, in a cluster with redis+cluster://"},
@@ -40,7 +42,7 @@ var remedies = [...]struct{ code, remedy string }{
 	{"UNKILLABLE", "a script of another program has run for too long and has written; the server must be restarted"},
 	{"NOAUTH", "the server wants a password: redis://USER:PASSWORD@HOST"},
 	{"WRONGPASS", "the user or the password is wrong"},
-	{"NOPERM", "the user lacks rights; allow them with: ACL SETUSER NAME ~PREFIX* " + Rights},
+	{"NOPERM", lacksRights},
 	{"WRONGTYPE", "a key of another program has the name of an item; set a prefix of your own"},
 	{"NOSCRIPT", "the server forgets scripts at once; look at what resets it"},
 }
@@ -52,7 +54,16 @@ func refusal(text string) string {
 			return r.remedy
 		}
 	}
+	for _, r := range remedies {
+		// Older servers put what a command in the script answered behind a text
+		// of their own: "Error running script ... -READONLY You can't ...".
+		if strings.Contains(text, " -"+r.code+" ") {
+			return r.remedy
+		}
+	}
 	switch {
+	case strings.Contains(text, "user executing the script"):
+		return lacksRights
 	case strings.Contains(text, "max number of clients"):
 		return "the server has no connection left; raise its maxclients, or open fewer"
 	case strings.Contains(text, "unknown command"):

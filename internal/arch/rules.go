@@ -39,10 +39,11 @@ var layers = []layer{
 	{"internal/plan", nil, true, "the algorithms are pure code that the core aliases: " + whyCore, fixCore},
 	{"internal/pipeline", []string{"internal/plan"}, true, "the pipeline stands between plan and the core: " + whyCore, fixCore},
 
-	{"memstore", []string{".", "internal/plan"}, false, whyStore, fixStore},
+	{"internal/table", []string{"internal/plan"}, true, "the table holds what stores of this process share, and knows nothing of them", fixStore},
+	{"memstore", []string{".", "internal/plan", "internal/table"}, false, whyStore, fixStore},
 	{"dynamostore", []string{".", "internal/plan"}, false, whyStore, fixStore},
 	{"redisstore", []string{".", "internal/plan"}, false, whyStore, fixStore},
-	{"boltstore", []string{".", "internal/plan"}, false, whyStore, fixStore},
+	{"boltstore", []string{".", "internal/plan", "internal/table"}, false, whyStore, fixStore},
 
 	{"policy", []string{".", "internal/plan"}, false,
 		"a policy is pure: a document and the attributes of a request in, operations out",

@@ -82,7 +82,7 @@ func (p *Pipeline) refuse(ctx context.Context, l *lane, pending []*take, state *
 	if len(refused) == 0 {
 		return rest
 	}
-	p.tidy(ctx, l, refused[0].asks, state, now)
+	p.tidy(ctx, l, refused[0].asks, false, state, now)
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, t := range refused {
@@ -92,13 +92,14 @@ func (p *Pipeline) refuse(ctx context.Context, l *lane, pending []*take, state *
 	return rest
 }
 
-// tidy makes the write that a refusal must not put off, if one is due. The next
-// refusal tries again, so that a failure needs no answer.
-func (p *Pipeline) tidy(ctx context.Context, l *lane, asks []Ask, state *plan.Cells, now int64) {
+// tidy makes the write that a refusal must not put off, or that a take could not
+// see to be due, if any. The next call tries again, so that a failure needs no
+// answer.
+func (p *Pipeline) tidy(ctx context.Context, l *lane, asks []Ask, taken bool, state *plan.Cells, now int64) {
 	var w plan.Write
 	due := false
 	for i := range asks {
-		if v := asks[i].Spec.Look(state, now, asks[i].Cost); !v.OK && !v.Never {
+		if v := asks[i].Spec.Look(state, now, asks[i].Cost); taken || !v.OK && !v.Never {
 			due = asks[i].Spec.Tidy(state, now, &w) || due
 		}
 	}

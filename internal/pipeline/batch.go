@@ -95,6 +95,7 @@ func (p *Pipeline) serve(l *lane, pending []*take) {
 	known := l.state
 	l.mu.Unlock()
 	fresh := false // known came from the store in this very batch
+	now := p.o.Now()
 	var w plan.Write
 	for trips := 0; trips < maxTrips; {
 		if pending = p.present(l, pending); len(pending) == 0 {
@@ -103,7 +104,6 @@ func (p *Pipeline) serve(l *lane, pending []*take) {
 		if known == nil {
 			known = new(plan.Cells)
 		}
-		now := p.o.Now()
 		if fresh {
 			if pending = p.refuse(ctx, l, pending, known, now); len(pending) == 0 {
 				return
@@ -130,6 +130,7 @@ func (p *Pipeline) serve(l *lane, pending []*take) {
 		if errors.Is(err, p.o.Errors.Throttled) {
 			l.held(pending, err)
 			if sleep(ctx, l.calm(p, true)) {
+				now = p.o.Now()
 				continue
 			}
 		}
@@ -140,9 +141,10 @@ func (p *Pipeline) serve(l *lane, pending []*take) {
 		l.calm(p, false)
 		p.remember(l, state)
 		trips++
-		known, fresh = state, true
+		known, now, fresh = state, at, true
 		if applied {
 			p.allow(l, b, state, at)
+			p.tidy(ctx, l, b.fits[0].asks, true, state, at)
 			pending = b.rest
 		}
 	}

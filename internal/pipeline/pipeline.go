@@ -206,7 +206,7 @@ func never(asks []Ask, verdicts []plan.Verdict) bool {
 	return any
 }
 
-// Deadline of one decision; the first has to set up connections and credentials.
+// Deadline is that of one decision; the first has to set up connections and credentials.
 func (p *Pipeline) Deadline() time.Duration {
 	if !p.asked.Load() {
 		return max(p.o.Deadline, time.Second)
@@ -226,9 +226,9 @@ func (p *Pipeline) admit() error {
 func (p *Pipeline) send(ctx context.Context, item plan.Key, tries []plan.Write, state *plan.Cells) (applied int, now int64, err error) {
 	p.stats.trips.Add(1)
 	applied, now, err = p.o.Store.Apply(ctx, item, tries, state)
+	p.asked.Store(true)
 	if err == nil {
 		p.o.Seen(now)
-		p.asked.Store(true)
 	}
 	if errors.Is(err, p.o.Errors.Throttled) {
 		p.stats.throttled.Add(1)

@@ -105,12 +105,12 @@ func (s *Spec) bucketAt(c *Cells, now int64) bucketState {
 }
 
 // judge says what a take of n makes of the bucket: the verdict, and the level
-// that it leaves.
-func (b *bucketState) judge(now, n int64) (Verdict, int64) {
+// that it leaves. most is the limit's own capacity: more than that is never
+// taken, even where a newer policy's bucket has room, since who has not seen
+// the item yet must say the same.
+func (b *bucketState) judge(now, n, most int64) (Verdict, int64) {
 	v := Verdict{Max: b.depth / b.interval}
-	if n > v.Max {
-		v.Never = true
-	}
+	v.Never = n > min(most, v.Max)
 	after := addSat(b.level, n*b.interval)
 	if v.Never || after > b.depth {
 		b.used(&v)
@@ -166,7 +166,7 @@ func (s *Spec) stepBucket(c *Cells, now, n int64) Verdict {
 
 func (s *Spec) stepBucketSlow(c *Cells, now, n int64) Verdict {
 	b := s.bucketAt(c, now)
-	v, after := b.judge(now, n)
+	v, after := b.judge(now, n, s.max)
 	switch {
 	case v.OK:
 		s.store(c, b, addSat(now, after))
@@ -202,7 +202,7 @@ func (s *Spec) store(c *Cells, b bucketState, t int64) {
 
 func (s *Spec) planBucket(known *Cells, now, n int64, w *Write) Verdict {
 	b := s.bucketAt(known, now)
-	v, after := b.judge(now, n)
+	v, after := b.judge(now, n, s.max)
 	if !v.OK {
 		return v
 	}
@@ -261,7 +261,7 @@ func (s *Spec) putShape(b bucketState) []Act {
 
 func (s *Spec) lookBucket(c *Cells, now, n int64) Verdict {
 	b := s.bucketAt(c, now)
-	v, _ := b.judge(now, n)
+	v, _ := b.judge(now, n, s.max)
 	b.used(&v)
 	v.Stamp = b.t.v
 	return v
@@ -320,7 +320,7 @@ func (s *Spec) chargeBucket(known *Cells, now, n, stamp int64, w *Write) bool {
 		w.If = append(w.If, Cond{Field: t, Cmp: AtMost, OrAbsent: true, Rel: true}, b.i.is(s.field(Interval)), b.d.is(s.field(Depth)), b.r.is(s.field(Revision)))
 		w.Do = append(w.Do, Act{Field: t, Do: Put, Value: after, Rel: true})
 		w.Do = append(w.Do, s.putShape(b)...)
-	case b.how == advance && b.level+k <= floor:
+	case b.how == advance && !b.wrong && b.level+k <= floor:
 		w.If = append(w.If,
 			Cond{Field: t, Cmp: Above, Rel: true},
 			Cond{Field: t, Cmp: AtMost, Value: floor - k, Rel: true})

@@ -53,7 +53,7 @@ func (s *Spec) stepQuota(c *Cells, now, n int64) Verdict {
 	if v.OK {
 		c.Set(s.field(Count), v.Used)
 	}
-	if v.OK || wrong {
+	if v.OK || wrong && !v.Never {
 		c.Set(s.field(Start), now)
 	}
 	return v

@@ -1,7 +1,7 @@
 package redistest
 
 import (
-	"io"
+	"bytes"
 	"net"
 	"sync"
 	"sync/atomic"
@@ -14,7 +14,7 @@ type Proxy struct {
 	Addr string
 
 	server string
-	lose   atomic.Bool
+	lose   atomic.Pointer[string]
 	lost   atomic.Int64
 
 	mu    sync.Mutex
@@ -47,9 +47,10 @@ func NewProxy(tb testing.TB, s *Server) *Proxy {
 	return p
 }
 
-// LoseNext makes the proxy lose the next reply: the server has done what was
-// asked, and the connection breaks.
-func (p *Proxy) LoseNext() { p.lose.Store(true) }
+// LoseReply makes the proxy lose the reply to the next command of a name, such
+// as "EVALSHA": the server has done what was asked, and the connection breaks.
+// Commands must come one at a time.
+func (p *Proxy) LoseReply(command string) { p.lose.Store(&command) }
 
 // Lost is how many replies were lost so far.
 func (p *Proxy) Lost() int64 { return p.lost.Load() }
@@ -80,23 +81,28 @@ func (p *Proxy) serve(client net.Conn) {
 		client.Close()
 		server.Close()
 	}()
+	var losing atomic.Bool
 	go func() {
-		io.Copy(server, client)
-		server.Close()
+		defer server.Close()
+		buf := make([]byte, 1<<16)
+		for {
+			n, err := client.Read(buf)
+			if name := p.lose.Load(); name != nil && bytes.Contains(buf[:n], []byte(*name)) && p.lose.CompareAndSwap(name, nil) {
+				losing.Store(true)
+			}
+			if _, failed := server.Write(buf[:n]); err != nil || failed != nil {
+				return
+			}
+		}
 	}()
 	buf := make([]byte, 1<<16)
 	for {
 		n, err := server.Read(buf)
-		if n > 0 {
-			if p.lose.CompareAndSwap(true, false) {
-				p.lost.Add(1)
-				return
-			}
-			if _, err := client.Write(buf[:n]); err != nil {
-				return
-			}
+		if n > 0 && losing.Load() {
+			p.lost.Add(1)
+			return
 		}
-		if err != nil {
+		if _, failed := client.Write(buf[:n]); err != nil || failed != nil {
 			return
 		}
 	}

@@ -46,7 +46,7 @@ type Sentinel struct {
 // Sentinel knows it.
 func StartSentinel(tb testing.TB) *Sentinel {
 	tb.Helper()
-	primary := Start(tb, Options{})
+	primary := Start(tb, Options{Config: []string{"repl-diskless-sync-delay 0"}})
 	host, port, _ := net.SplitHostPort(primary.Addr)
 	replica := Start(tb, Options{Config: []string{fmt.Sprintf("replicaof %s %s", host, port)}})
 	Await(tb, "the replica to be in step", func() bool {

@@ -1,0 +1,250 @@
+package boltstore
+
+import (
+	"encoding/binary"
+	"sync"
+
+	"github.com/weirlabs/weir"
+	"github.com/weirlabs/weir/internal/table"
+)
+
+// shard is a table with its lock, and with what is still to be written of it.
+type shard struct {
+	sync.Mutex
+	table.Table
+	names *names
+
+	open  uint32     // the entry that is locked, or none
+	extra int        // what it held when it was locked
+	fresh weir.Cells // the state of a locked key without entry
+	at    int64      // when it was locked
+
+	marks   []mark             // by number of an entry
+	dirty   []uint32           // entries that are marked dirty, and some that are gone
+	gone    []string           // keys whose items are to leave the file
+	foreign map[uint32]foreign // what entries hold that this process can't read
+
+	_ [64]byte
+}
+
+// mark says of an entry what the shard's lists hold of it.
+type mark uint8
+
+const (
+	isDirty   mark = 1 << iota // in dirty
+	isForeign                  // in foreign
+)
+
+// foreign is the fields of limits that this process has not built: they stay as
+// they are until it builds them, or until they mean nothing any more.
+type foreign struct {
+	cells []byte
+	idle  int64
+}
+
+// none is no entry: a key gets one only when something is to be remembered.
+const none = 1<<32 - 1
+
+func (sh *shard) start(n *names, maxKeys int, maxBytes int64) {
+	sh.names = n
+	sh.foreign = map[uint32]foreign{}
+	sh.MaxKeys, sh.MaxBytes = maxKeys, maxBytes
+	sh.IdleAt = sh.idleAt
+	sh.Dropped = sh.dropped
+}
+
+func (sh *shard) idleAt(n uint32, e *table.Entry, now int64) int64 {
+	at := e.Cells.IdleAt(now)
+	if sh.marks[n]&isForeign != 0 {
+		at = max(at, sh.foreign[n].idle)
+	}
+	return at
+}
+
+// dropped is told of entries that the table gives up, and of removed ones.
+func (sh *shard) dropped(n uint32, e *table.Entry) {
+	sh.gone = append(sh.gone, e.Key.String())
+	sh.forget(n)
+}
+
+func (sh *shard) forget(n uint32) {
+	if sh.marks[n]&isForeign != 0 {
+		sh.Grew(-len(sh.foreign[n].cells))
+		delete(sh.foreign, n)
+		sh.marks[n] &^= isForeign
+	}
+}
+
+// insert adds an item that is not there.
+func (sh *shard) insert(key weir.Key, cells weir.Cells, rest foreign, now int64) (n uint32, idle, live int) {
+	n, idle, live = sh.Insert(key, cells, now)
+	for int(n) >= len(sh.marks) {
+		sh.marks = append(sh.marks, 0)
+	}
+	if len(rest.cells) > 0 {
+		sh.foreign[n] = rest
+		sh.marks[n] |= isForeign
+		sh.Grew(len(rest.cells))
+	}
+	return n, idle, live
+}
+
+func (sh *shard) soil(n uint32) {
+	if sh.marks[n]&isDirty == 0 {
+		sh.marks[n] |= isDirty
+		sh.dirty = append(sh.dirty, n)
+	}
+}
+
+// lock gives the cells of an item, with the shard's lock held.
+func (sh *shard) lock(item weir.Key, now int64) *weir.Cells {
+	n, found := sh.Find(item)
+	if !found {
+		sh.open, sh.at = none, now
+		return &sh.fresh
+	}
+	sh.Touch(n)
+	e := sh.Entry(n)
+	sh.open, sh.extra = n, e.Cells.Extra()
+	if sh.marks[n]&isForeign != 0 {
+		sh.meet(n, &e.Cells)
+	}
+	return &e.Cells
+}
+
+// meet moves to an item's cells what was stored for limits that this process
+// has built by now.
+func (sh *shard) meet(n uint32, cells *weir.Cells) {
+	f := sh.foreign[n]
+	if !sh.names.knowsAny(f.cells) {
+		return
+	}
+	rest := sh.names.split(f.cells, cells)
+	sh.Grew(len(rest) - len(f.cells))
+	if len(rest) == 0 {
+		delete(sh.foreign, n)
+		sh.marks[n] &^= isForeign
+		return
+	}
+	sh.foreign[n] = foreign{rest, f.idle}
+}
+
+// split puts those of the stored cells that this process knows into an item,
+// and returns the others. They were checked when they were read.
+func (n *names) split(stored []byte, into *weir.Cells) (rest []byte) {
+	for len(stored) > 0 {
+		c, after, ok := cutCell(stored)
+		if !ok {
+			break
+		}
+		if f, known := n.field(c); known {
+			into.Set(f, c.value)
+		} else {
+			rest = append(rest, stored[:len(stored)-len(after)]...)
+		}
+		stored = after
+	}
+	return rest
+}
+
+// knowsAny reports whether split would find anything.
+func (n *names) knowsAny(stored []byte) bool {
+	for len(stored) > 0 {
+		c, after, ok := cutCell(stored)
+		if !ok {
+			break
+		}
+		if _, known := n.field(c); known {
+			return true
+		}
+		stored = after
+	}
+	return false
+}
+
+// unlock ends what lock began, without giving up the shard's lock. changed says
+// whether the item may be another than before.
+func (sh *shard) unlock(item weir.Key, changed bool) (idle, live int) {
+	if sh.open == none {
+		if sh.fresh.Len() == 0 {
+			return 0, 0
+		}
+		var n uint32
+		n, idle, live = sh.insert(item, sh.fresh, foreign{}, sh.at)
+		sh.fresh = weir.Cells{}
+		sh.soil(n)
+		return idle, live
+	}
+	n := sh.open
+	e := sh.Entry(n)
+	if e.Cells.Len() == 0 && sh.marks[n]&isForeign == 0 {
+		sh.dropped(n, e)
+		sh.Remove(n, sh.extra)
+		return 0, 0
+	}
+	if grown := e.Cells.Extra() - sh.extra; grown != 0 {
+		sh.Grew(grown)
+	}
+	if changed {
+		sh.soil(n)
+	}
+	return 0, 0
+}
+
+// change is what becomes of one key of a bucket of the file.
+type change struct {
+	key     string
+	payload []byte // nil: the item goes
+}
+
+// atOnce is how many items are put into words while a shard's lock is held.
+const atOnce = 256
+
+// collect appends what is to be written of a shard and takes it off its lists.
+func (sh *shard) collect(list []change, prefix string, now func() int64) []change {
+	sh.Lock()
+	for _, key := range sh.gone {
+		list = append(list, change{key: prefix + key})
+	}
+	sh.gone = nil
+	dirty := sh.dirty
+	sh.dirty = nil
+	sh.Unlock()
+	for len(dirty) > 0 {
+		some := dirty[:min(atOnce, len(dirty))]
+		dirty = dirty[len(some):]
+		sh.Lock()
+		at := now()
+		for _, n := range some {
+			sh.marks[n] &^= isDirty
+			if e := sh.Entry(n); e.Key.Valid() {
+				list = append(list, change{prefix + e.Key.String(), sh.encode(n, e, at)})
+			}
+		}
+		sh.Unlock()
+	}
+	return list
+}
+
+func (sh *shard) encode(n uint32, e *table.Entry, now int64) []byte {
+	b := make([]byte, 8, 64)
+	binary.BigEndian.PutUint64(b, uint64(sh.idleAt(n, e, now)))
+	for slot := range e.Cells.All() {
+		b = appendCell(b, sh.names.cell(slot))
+	}
+	if sh.marks[n]&isForeign != 0 {
+		b = append(b, sh.foreign[n].cells...)
+	}
+	return b
+}
+
+// again puts a change that could not be written back onto the lists.
+func (sh *shard) again(item weir.Key) {
+	sh.Lock()
+	defer sh.Unlock()
+	if n, found := sh.Find(item); found {
+		sh.soil(n)
+		return
+	}
+	sh.gone = append(sh.gone, item.String())
+}

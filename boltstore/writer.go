@@ -1,0 +1,365 @@
+package boltstore
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	bolt "go.etcd.io/bbolt"
+
+	"github.com/weirlabs/weir/internal/plan"
+)
+
+const (
+	flushEvery = time.Second / 2 // together with the write itself: within a second
+	retryEvery = time.Second / 4 // while the file can't be written
+	stallAfter = 5 * time.Second // of one commit: then takes fail until it ends
+	gatherFor  = time.Millisecond
+	sweepIn    = 120     // flushes in which all items are looked at for idle ones
+	perCommit  = 1 << 16 // changes in one transaction
+)
+
+// writer is the part of a Store that writes: one goroutine, one transaction at a
+// time. Whoever needs to know that a change is in the file joins the next batch
+// and waits for its end.
+type writer struct {
+	commits, changes atomic.Uint64
+
+	mu     sync.Mutex
+	next   *batch
+	expect int // size of the last batch: how many may be about to join again
+
+	kick chan struct{} // somebody has joined
+	full chan struct{} // as many as were expected have
+	quit chan struct{}
+	gone chan struct{} // the goroutine has ended; last is set
+	last error
+
+	over     []string // keys of records whose time is over
+	overFrom []byte   // where the next look for such records starts
+	lastTook time.Duration
+}
+
+// batch is those who wait for one commit.
+type batch struct {
+	size int
+	puts []*put
+	done chan struct{}
+	err  error // set before done is closed
+}
+
+func newBatch() *batch { return &batch{done: make(chan struct{})} }
+
+func (s *Store) startWriter() {
+	s.next = newBatch()
+	s.kick, s.full = make(chan struct{}, 1), make(chan struct{}, 1)
+	s.quit, s.gone = make(chan struct{}), make(chan struct{})
+	go s.write()
+}
+
+func (s *Store) stopWriter() error {
+	close(s.quit)
+	<-s.gone
+	return s.last
+}
+
+// written returns when all changes that were made before the call are in the file.
+func (s *Store) written(ctx context.Context) error { return s.join(ctx, nil) }
+
+func (s *Store) join(ctx context.Context, p *put) error {
+	s.mu.Lock()
+	b := s.next
+	b.size++
+	if p != nil {
+		b.puts = append(b.puts, p)
+	}
+	size := b.size
+	expect := s.expect
+	s.mu.Unlock()
+	if size == 1 {
+		signal(s.kick)
+	}
+	if size == expect {
+		signal(s.full)
+	}
+	select {
+	case <-b.done:
+		return b.err
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-s.gone:
+	}
+	select {
+	case <-b.done:
+		return b.err
+	default:
+		return errClosed
+	}
+}
+
+func signal(c chan struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
+}
+
+// write is the writer's goroutine.
+func (s *Store) write() {
+	defer close(s.gone)
+	tick := time.NewTicker(flushEvery)
+	defer tick.Stop()
+	var retry <-chan time.Time
+	for {
+		select {
+		case <-s.kick:
+			s.gather()
+		case <-tick.C:
+			s.sweep()
+		case <-retry:
+		case <-s.quit:
+			s.last = s.flush()
+			return
+		}
+		retry = nil
+		if s.flush() != nil {
+			retry = time.After(retryEvery)
+		}
+	}
+}
+
+// gather waits a moment for those who joined the last batch: they have just been
+// answered, and a batch of all of them costs no more than one of the first.
+func (s *Store) gather() {
+	s.mu.Lock()
+	missing := s.next.size < s.expect
+	s.mu.Unlock()
+	if !missing {
+		return
+	}
+	select {
+	case <-s.full:
+	case <-time.After(min(s.lastTook/2, gatherFor)):
+	}
+}
+
+// flush writes all that is not in the file and answers those who wait for it.
+func (s *Store) flush() error {
+	s.mu.Lock()
+	b := s.next
+	s.next = newBatch()
+	s.expect = b.size
+	select {
+	case <-s.full:
+	default:
+	}
+	s.mu.Unlock()
+
+	began := time.Now()
+	stalled := time.AfterFunc(stallAfter, s.stall)
+	if b.err = s.dead(); b.err == nil {
+		b.err = s.judge(s.commit(b.puts))
+	}
+	stalled.Stop()
+	s.lastTook = time.Since(began)
+	close(b.done)
+	return b.err
+}
+
+// commit writes everything that is dirty.
+func (s *Store) commit(puts []*put) error {
+	var list []change
+	for i := range s.shards {
+		list = s.shards[i].collect(list, s.prefix, s.clock.now)
+	}
+	// Of one key the last stands, and a removal before all others of its shard.
+	slices.SortStableFunc(list, func(a, b change) int { return cmp.Compare(a.key, b.key) })
+	over := s.over
+	s.over = nil
+	_, newNames := s.names.unsaved()
+	rest := list
+	for first := true; first || len(rest) > 0; first = false {
+		some := rest[:min(perCommit, len(rest))]
+		if !first {
+			puts, over, newNames = nil, nil, nil
+		}
+		if len(some) == 0 && len(puts) == 0 && len(over) == 0 && len(newNames) == 0 {
+			break
+		}
+		if err := s.transact(some, puts, over); err != nil {
+			for _, c := range rest {
+				item := plan.KeyFromText(strings.TrimPrefix(c.key, s.prefix))
+				s.shard(item).again(item)
+			}
+			s.over = over
+			return err
+		}
+		rest = rest[len(some):]
+	}
+	return nil
+}
+
+// transact is one transaction: all of it is in the file afterwards, or nothing.
+func (s *Store) transact(items []change, puts []*put, over []string) error {
+	from, newNames := s.names.unsaved()
+	var t *transaction
+	err := guarded(func() error {
+		return s.db.Update(func(tx *bolt.Tx) (err error) {
+			if t, err = begin(tx); err != nil {
+				return err
+			}
+			for i, n := range newNames {
+				if err := t.put(bucketNames, string(nameKey(from+i)), []byte(n.text)); err != nil {
+					return err
+				}
+			}
+			for i, c := range items {
+				if i+1 < len(items) && items[i+1].key == c.key {
+					continue
+				}
+				if err := t.put(bucketItems, c.key, c.payload); err != nil {
+					return err
+				}
+			}
+			now := s.clock.now()
+			for _, p := range puts {
+				if err := p.do(t, now); err != nil {
+					return err
+				}
+			}
+			if err := t.expire(over, now); err != nil {
+				return err
+			}
+			if t.changes == 0 {
+				return errNothing
+			}
+			t.head.seen = now
+			return t.head.save(tx)
+		})
+	})
+	if errors.Is(err, errNothing) {
+		return nil
+	}
+	if err == nil {
+		s.names.save(from + len(newNames))
+		s.commits.Add(1)
+		s.changes.Add(t.changes)
+	}
+	return err
+}
+
+// errNothing ends a transaction that would change nothing.
+var errNothing = errors.New("nothing to write")
+
+// transaction keeps the header true while values change.
+type transaction struct {
+	tx      *bolt.Tx
+	head    head
+	changes uint64
+}
+
+func begin(tx *bolt.Tx) (*transaction, error) {
+	b := tx.Bucket(bucketHead)
+	if b == nil {
+		return nil, errDamaged
+	}
+	h, err := decodeHead(b.Get(keyHead))
+	if err != nil {
+		return nil, errDamaged
+	}
+	return &transaction{tx: tx, head: h}, nil
+}
+
+func (h *head) save(tx *bolt.Tx) error { return tx.Bucket(bucketHead).Put(keyHead, h.encode()) }
+
+// put stores a value, or removes it when the payload is nil.
+func (t *transaction) put(bucket []byte, key string, payload []byte) error {
+	b := t.tx.Bucket(bucket)
+	if b == nil {
+		return errDamaged
+	}
+	n := t.head.counter(bucket)
+	k := []byte(key)
+	if old := b.Get(k); old != nil {
+		was, sum, ok := unseal(bucket[0], k, old)
+		if !ok {
+			return errDamaged
+		}
+		if payload != nil && string(was) == string(payload) {
+			return nil
+		}
+		t.head.sum -= sum
+		*n--
+	} else if payload == nil {
+		return nil
+	}
+	t.changes++
+	if payload == nil {
+		return b.Delete(k)
+	}
+	value, sum := stored(bucket[0], k, payload)
+	t.head.sum += sum
+	*n++
+	return b.Put(k, value)
+}
+
+func (h *head) counter(bucket []byte) *uint64 {
+	switch bucket[0] {
+	case bucketNames[0]:
+		return &h.names
+	case bucketItems[0]:
+		return &h.items
+	}
+	return &h.records
+}
+
+// stall makes takes fail while a commit hangs.
+func (s *Store) stall() {
+	s.broken.CompareAndSwap(nil, &brokenness{writeError(s.path, errStalled)})
+}
+
+var errStalled = errors.New("the disk has not answered for five seconds")
+
+// judge makes takes fail after a commit that did, and lets them pass after one
+// that did not. It returns why they fail.
+func (s *Store) judge(err error) error {
+	if err == nil {
+		s.broken.Store(nil)
+		return nil
+	}
+	if errors.Is(err, errDamaged) {
+		err = &DamageError{s.path, "was damaged while it was in use (" + err.Error() + ")"}
+	} else {
+		err = writeError(s.path, err)
+	}
+	s.broken.Store(&brokenness{err})
+	return err
+}
+
+// dead is why nothing will be written any more.
+func (s *Store) dead() error {
+	var damage *DamageError
+	if is := s.broken.Load(); is != nil && errors.As(is.error, &damage) {
+		return is.error
+	}
+	return nil
+}
+
+// sweep looks at some of the items, so that those which mean nothing any more
+// leave memory and file although nobody asks for others.
+func (s *Store) sweep() {
+	idle := 0
+	for i := range s.shards {
+		sh := &s.shards[i]
+		sh.Lock()
+		idle += sh.Sweep(s.clock.now(), sh.Len()/sweepIn+1)
+		sh.Unlock()
+	}
+	s.count(idle, 0)
+	s.sweepRecords()
+}

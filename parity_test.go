@@ -1,0 +1,164 @@
+package weir_test
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/weirlabs/weir"
+	"github.com/weirlabs/weir/memstore"
+)
+
+// script makes random calls, the same ones for the same seed, and writes down
+// what came of each.
+type script struct {
+	*place
+	random *rand.Rand
+	limits []weir.Limit
+	back   bool // the clock is set back at times
+	held   []*weir.Reservation
+	lines  []string
+}
+
+func scriptLimits(t testing.TB, back bool) []weir.Limit {
+	var all []weir.Limit
+	for i, text := range []string{
+		"2/s burst 4", "10/13s burst 3", "quota 5/7s", "quota 6/minute calendar", "sliding 6/4s", "quota 20/day calendar America/New_York", "sliding 20/m", "1/h burst 30",
+	} {
+		all = append(all, limit(t, text, fmt.Sprint("l", i)))
+	}
+	// One name with another revision, or without one: what a rollout and a
+	// changed plan look like.
+	if back {
+		// When a window of the clock is entered again, it matters whether its
+		// count was removed already, and the removal may be put off.
+		all = slices.DeleteFunc(all, func(l weir.Limit) bool { return l.OnCalendar() || !l.IsBucket() && !l.IsQuota() })
+	}
+	all = append(all, limit(t, "3/s burst 9", "l0").Revised(1, weir.KeepUsed), limit(t, "1/m burst 2", "l0"))
+	return all
+}
+
+func (s *script) note(format string, args ...any) {
+	s.lines = append(s.lines, fmt.Sprintf(format, args...))
+}
+
+// saying is a decision without what a remote store can't know: one that was not
+// asked has not told what is left.
+func saying(d weir.Decision) string {
+	if d.Reason == weir.ReasonNotAsked {
+		return notAsked
+	}
+	if d.Reason == weir.ReasonNever {
+		d.Remaining, d.Used, d.ResetAfter = 0, 0, 0
+	}
+	return fmt.Sprint(d.Limit.Name(), " ", d.Limit, " ", d.Allowed, " ", d.Reason, " op ", d.Op, ": ", d.Remaining, " left, ", d.Used, " used, cost ", d.Cost, ", retry ", d.RetryAfter, ", reset ", d.ResetAfter, " ", d.Degraded)
+}
+
+const notAsked = "not asked"
+
+func (s *script) ops() []weir.Op {
+	var ops []weir.Op
+	for range 1 + s.random.IntN(4) {
+		key := [...]weir.Key{someone, weir.NewKey("account", "b"), weir.NewKey("account", "b", "event", "1")}[s.random.IntN(3)]
+		ops = append(ops, weir.Op{
+			Limit: s.limits[s.random.IntN(len(s.limits))], Key: key,
+			Cost: s.random.Int64N(4), Shadow: s.random.IntN(4) == 0,
+		})
+		if s.random.IntN(100) == 0 {
+			ops[len(ops)-1].Cost = 1000
+		}
+	}
+	return ops
+}
+
+func (s *script) step() {
+	ctx := context.Background()
+	switch x := s.random.IntN(20); {
+	case x < 4:
+		s.advance([...]time.Duration{1, 300 * time.Millisecond, time.Second, 2*time.Second + 1, 20 * time.Second, time.Minute}[s.random.IntN(6)])
+		if s.random.IntN(400) == 0 {
+			s.advance([...]time.Duration{time.Hour, 25 * time.Hour}[s.random.IntN(2)])
+		}
+		if s.back && s.random.IntN(200) == 0 {
+			s.advance([...]time.Duration{-time.Hour, -30 * time.Second}[s.random.IntN(2)])
+		}
+	case x < 10:
+		d, err := s.Take(ctx, s.ops()...)
+		s.note("take %s %v", saying(d), err)
+	case x < 15:
+		r, d, err := s.Reserve(ctx, s.ops()...)
+		s.note("reserve %s %v", saying(d), err)
+		if err == nil {
+			for _, e := range r.Each() {
+				s.note("%s", saying(e))
+			}
+			s.held = append(s.held, r)
+		}
+	case x < 18:
+		if len(s.held) > 0 {
+			i := s.random.IntN(len(s.held))
+			r := s.held[i]
+			s.held[i] = s.held[len(s.held)-1]
+			s.held = s.held[:len(s.held)-1]
+			actual := make([]int64, s.random.IntN(len(r.Each())+1))
+			for i := range actual {
+				actual[i] = s.random.Int64N(6)
+			}
+			s.note("settle %v %v", actual, r.Settle(ctx, actual...))
+		}
+	case x < 19:
+		each, err := s.Peek(ctx, s.ops()...)
+		s.note("peek %v", err)
+		for _, e := range each {
+			s.note("%s", saying(e))
+		}
+	default:
+		if s.random.IntN(20) == 0 {
+			s.note("reset %v", s.Reset(ctx, someone, s.limits[s.random.IntN(len(s.limits))]))
+		}
+	}
+}
+
+// One script gives the same decisions in process, on the way of a remote store,
+// and on one that loses replies.
+func TestParity(t *testing.T) {
+	steps := 0
+	for seed := range uint64(24) {
+		back := seed%3 == 0
+		run := func(name string) *script {
+			c := newClock()
+			p := &place{TB: t, clock: c}
+			o := weir.Options{Now: c.now}
+			if name == "memory" {
+				p.Limiter = weir.NewLimiter(memstore.New(memstore.Options{Now: c.now}), o)
+			} else {
+				p.far = newDistant(c)
+				o.NoCoalescing = true // every decision then is the store's, at its time
+				p.Limiter = weir.NewLimiter(p.far, o)
+			}
+			s := &script{place: p, random: rand.New(rand.NewPCG(seed, 37)), limits: scriptLimits(t, back), back: back}
+			for range 2500 {
+				s.step()
+				steps++
+			}
+			return s
+		}
+		here, far := run("memory"), run("remote")
+		for i := range here.lines {
+			// Where one op can never be allowed, a remote store is not asked at all.
+			if i >= len(far.lines) || here.lines[i] != far.lines[i] && far.lines[i] != notAsked {
+				t.Fatalf("seed %d, line %d:\nin process %s\nremote     %s\nbefore     %s", seed, i, here.lines[i], far.lines[min(i, len(far.lines)-1)], far.lines[max(0, i-1)])
+			}
+		}
+		trips, writes := far.far.counts()
+		if seed == 0 {
+			t.Logf("%d lines, %d trips, %d writes", len(here.lines), trips, writes)
+		}
+	}
+	if steps < 100_000 {
+		t.Errorf("%d steps", steps)
+	}
+}
