@@ -177,7 +177,7 @@ func (c *call) plan(group []int, known *Cells, now int64, w *Write) (refused boo
 			case asked:
 				*d = decide(op.Limit, c.costs[i], op.spec().Look(known, now, c.costs[i]))
 			case d.Reason == ReasonNever:
-				d.Unknown = true
+				*d = Decision{Limit: op.Limit, Cost: c.costs[i], Unknown: true, Reason: ReasonNever}
 			default:
 				*d = Decision{Limit: op.Limit, Cost: c.costs[i], Unknown: true, Reason: ReasonNotAsked}
 			}
