@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -271,7 +272,7 @@ func TestDeadline(t *testing.T) {
 		p := remotely(t, weir.Options{Deadline: 300 * time.Millisecond})
 		hang := &hanging{Store: p.far}
 		l := weir.NewLimiter(hang, weir.Options{Deadline: 300 * time.Millisecond})
-		hang.after = 1
+		hang.after.Store(1)
 		if _, err := l.Peek(context.Background(), weir.Op{Limit: limit(t, "quota 5/h"), Key: someone}); err != nil {
 			t.Fatal(err)
 		}
@@ -293,14 +294,14 @@ func TestDeadline(t *testing.T) {
 		}
 		ops[4].OnFail = weir.FailDeny
 		again := func() { // a limiter that has been answered, and none that fails
-			hang.after = 1
+			hang.after.Store(1)
 			l = weir.NewLimiter(hang, weir.Options{Deadline: 300 * time.Millisecond})
 			if _, err := l.Peek(context.Background(), ops[0]); err != nil {
 				t.Fatal(err)
 			}
 		}
 		again()
-		hang.after = 4
+		hang.after.Store(4)
 		if d := took(func() {
 			if d, err := l.Take(context.Background(), ops...); err != nil || d.Allowed || d.Reason != weir.ReasonUnavailable {
 				t.Errorf("%+v, %v", d, err)
@@ -313,7 +314,7 @@ func TestDeadline(t *testing.T) {
 			"Reset": func() error { return l.Reset(context.Background(), someone) },
 		} {
 			again()
-			hang.after = 0
+			hang.after.Store(0)
 			if d := took(func() {
 				if err := f(); !errors.Is(err, context.DeadlineExceeded) {
 					t.Errorf("%s: %v", name, err)
@@ -325,7 +326,7 @@ func TestDeadline(t *testing.T) {
 
 		// The caller who leaves is told so, and has taken nothing.
 		again()
-		hang.after = 0
+		hang.after.Store(0)
 		ctx, cancel := context.WithTimeout(context.Background(), 50*time.Millisecond)
 		defer cancel()
 		if d := took(func() {
@@ -342,11 +343,11 @@ func TestDeadline(t *testing.T) {
 // hanging is a store that stops answering.
 type hanging struct {
 	weir.Store
-	after int // trips that are still answered
+	after atomic.Int64 // trips that are still answered
 }
 
 func (h *hanging) Apply(ctx context.Context, item weir.Key, tries []weir.Write, state *weir.Cells) (int, int64, error) {
-	if h.after--; h.after >= 0 {
+	if h.after.Add(-1) >= 0 {
 		return h.Store.Apply(ctx, item, tries, state)
 	}
 	<-ctx.Done()

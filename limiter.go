@@ -316,7 +316,9 @@ func decide(limit Limit, cost int64, v plan.Verdict) Decision {
 		Limit: limit, Allowed: v.OK, Cost: cost,
 		Used: v.Used, Remaining: max(v.Max-v.Used, 0),
 		RetryAfter: time.Duration(v.Wait), ResetAfter: time.Duration(v.Reset),
-		Unknown: v.Unseen,
+	}
+	if v.Unseen {
+		d.Unknown, d.Remaining = true, 0
 	}
 	switch {
 	case v.Never:

@@ -41,7 +41,7 @@ func (p *Pipeline) allow(l *lane, b *batch, state *plan.Cells, now int64) {
 			for j := range later {
 				if later[j].spec.Same(a.Spec) {
 					later[j].sum -= a.Cost
-					a.Spec.Before(&v, later[j].sum)
+					a.Spec.Before(state, &v, later[j].sum)
 				}
 			}
 			v.OK, v.Wait = true, 0
@@ -99,15 +99,15 @@ func (p *Pipeline) tidy(ctx context.Context, l *lane, asks []Ask, taken bool, st
 	var w plan.Write
 	due := false
 	for i := range asks {
-		if v := asks[i].Spec.Look(state, now, asks[i].Cost); taken || !v.OK && !v.Never {
+		if v := asks[i].Spec.Look(state, now, asks[i].Cost); !v.Never && (taken || !v.OK) {
 			due = asks[i].Spec.Tidy(state, now, &w) || due
 		}
 	}
 	if !due {
 		return
 	}
-	if after, _, applied, err := p.write(ctx, l.item, &w, false); err == nil && applied {
-		p.remember(l, after)
+	if after, at, applied, err := p.write(ctx, l.item, &w, false); err == nil && applied {
+		p.remember(l, after, at)
 	}
 }
 

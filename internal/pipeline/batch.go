@@ -117,6 +117,9 @@ func (p *Pipeline) serve(l *lane, pending []*take) {
 		}
 		if len(b.totals) == 0 {
 			p.allow(l, b, known, now) // shadows only, and none of them fits
+			if fresh {
+				p.tidy(ctx, l, b.fits[0].asks, true, known, now)
+			}
 			pending = b.rest
 			continue
 		}
@@ -139,7 +142,7 @@ func (p *Pipeline) serve(l *lane, pending []*take) {
 			return
 		}
 		l.calm(p, false)
-		p.remember(l, state)
+		p.remember(l, state, at)
 		trips++
 		known, now, fresh = state, at, true
 		if applied {

@@ -23,6 +23,7 @@ type lane struct {
 	takes   []*take
 	updates []*update
 	state   *plan.Cells // as last seen, never changed in place; nil when never seen
+	then    int64       // the store's time of that
 	next    time.Duration
 	gap     time.Duration // 0 until the store found the item too busy
 }
@@ -49,12 +50,16 @@ type update struct {
 // remembers fills the verdicts from the memo when that refuses.
 func (l *lane) remembers(p *Pipeline, t *take) bool {
 	l.mu.Lock()
-	state := l.state
+	state, then := l.state, l.then
 	l.mu.Unlock()
 	if state == nil || p.clock()-time.Duration(l.seenAt.Load()) > memoAge {
 		return false
 	}
-	return t.look(state, p.o.Now())
+	now := p.o.Now()
+	if off := now - then; off < -int64(memoAge) || off > int64(memoAge) {
+		return false // the time was set
+	}
+	return t.look(state, now)
 }
 
 // look fills in what a state says of the take, and reports whether it refuses.
@@ -157,9 +162,9 @@ func (p *Pipeline) run(l *lane) {
 }
 
 // remember publishes what an item looked like. The state is not changed after.
-func (p *Pipeline) remember(l *lane, state *plan.Cells) {
+func (p *Pipeline) remember(l *lane, state *plan.Cells, now int64) {
 	l.mu.Lock()
-	l.state = state
+	l.state, l.then = state, now
 	l.mu.Unlock()
 	l.seenAt.Store(int64(p.clock()))
 }
@@ -205,7 +210,7 @@ func (p *Pipeline) update(l *lane, u *update) error {
 		if err != nil {
 			return err
 		}
-		p.remember(l, state)
+		p.remember(l, state, at)
 		if applied {
 			return nil
 		}

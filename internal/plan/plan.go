@@ -67,12 +67,16 @@ func (s *Spec) Look(c *Cells, now, n int64) Verdict {
 	return s.lookWindow(c, now, n)
 }
 
-// Before turns the verdict of a take that was made together with later ones
-// into what it was before those n units.
-func (s *Spec) Before(v *Verdict, n int64) {
+// Before turns the verdict of a take, seen in the state that it and later ones
+// left, into what it was before those n units.
+func (s *Spec) Before(c *Cells, v *Verdict, n int64) {
 	v.Used = max(v.Used-n, 0)
 	if s.alg == bucket {
-		later := mulDiv(n, s.interval, 1)
+		interval := s.interval
+		if i := read(c, s.field(Interval)); i.ok {
+			interval = i.v // a newer policy's
+		}
+		later := mulDiv(n, interval, 1)
 		v.Reset = max(v.Reset-later, 0)
 		v.Stamp -= later
 	}
