@@ -170,7 +170,7 @@ func TestShadowsChangeNothing(t *testing.T) {
 		with := run(t, p, true)
 		c := newClock()
 		far := newDistant(c)
-		without := run(t, &place{TB: t, clock: c, Limiter: weir.NewLimiter(far, weir.Options{Now: c.now}), far: far}, false)
+		without := run(t, &place{TB: t, clock: c, Limiter: weir.NewLimiter(far, weir.Options{Deadline: patient, Now: c.now}), far: far}, false)
 		for i := range without {
 			if with[i] != without[i] {
 				t.Fatalf("line %d: %s\nwithout shadows %s", i, with[i], without[i])

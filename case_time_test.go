@@ -124,7 +124,7 @@ func TestCase_B035_CallersWithDifferentClocks(t *testing.T) {
 		current := base
 		shared.Store = memstore.New(memstore.Options{Now: func() int64 { return current.now() }})
 		shared.caps.OwnClock = false
-		a, b := weir.NewLimiter(shared, weir.Options{Now: slow.now}), weir.NewLimiter(shared, weir.Options{Now: fast.now})
+		a, b := weir.NewLimiter(shared, weir.Options{Deadline: patient, Now: slow.now}), weir.NewLimiter(shared, weir.Options{Deadline: patient, Now: fast.now})
 		fast.advance(5 * time.Second)
 		n := 0
 		for range lasts * 4 {
@@ -192,7 +192,7 @@ func TestCase_B047_ObserverCallsEveryVerb(t *testing.T) {
 		l, inner := limit(t, "1/h burst 3"), limit(t, "1/h burst 3", "inner")
 		var lim *weir.Limiter
 		depth := 0
-		lim = weir.NewLimiter(open(c), weir.Options{Now: c.now, Observer: &weir.Observer{Decided: func(ctx context.Context, o weir.Op, _ weir.Decision) {
+		lim = weir.NewLimiter(open(c), weir.Options{Deadline: patient, Now: c.now, Observer: &weir.Observer{Decided: func(ctx context.Context, o weir.Op, _ weir.Decision) {
 			if depth++; depth > 1 {
 				return
 			}
@@ -300,7 +300,7 @@ func TestCase_B061_B062_B064_B065_B067_B073_B074_EveryWriteKeepsTheItem(t *testi
 		c := newClock()
 		far := newDistant(c)
 		l := limit(t, text)
-		lim := weir.NewLimiter(far, weir.Options{Now: c.now})
+		lim := weir.NewLimiter(far, weir.Options{Deadline: patient, Now: c.now})
 		held, _, err := lim.Reserve(context.Background(), op(l, "a", 1))
 		if err != nil {
 			t.Fatal(err)
@@ -393,7 +393,7 @@ func TestCase_B196_B197_B199_B202_B203_TheCalendarOfAZone(t *testing.T) {
 		end := at(c.end).now()
 		// Two processes, of one store.
 		for i := range 2 {
-			lim := weir.NewLimiter(far, weir.Options{Now: clock.now})
+			lim := weir.NewLimiter(far, weir.Options{Deadline: patient, Now: clock.now})
 			d, err := lim.Take(context.Background(), op(l, "a", 1))
 			if err != nil || d.Allowed != (i == 0) || int64(d.ResetAfter) != end-clock.now() || i == 1 && d.RetryAfter != d.ResetAfter {
 				t.Errorf("%s at %s: %+v, %v; the window ends at %s", c.text, c.now, d, err, c.end)
@@ -404,14 +404,14 @@ func TestCase_B196_B197_B199_B202_B203_TheCalendarOfAZone(t *testing.T) {
 			if before {
 				clock.advance(-1)
 			}
-			if d, err := weir.NewLimiter(far, weir.Options{Now: clock.now}).Take(context.Background(), op(l, "a", 1)); err != nil || d.Allowed == before {
+			if d, err := weir.NewLimiter(far, weir.Options{Deadline: patient, Now: clock.now}).Take(context.Background(), op(l, "a", 1)); err != nil || d.Allowed == before {
 				t.Errorf("%s at the end of its window, less 1 ns %v: %+v, %v", c.text, before, d, err)
 			}
 		}
 	}
 	for year := 2024; year <= 2032; year++ {
 		clock := at(fmt.Sprintf("%d-07-01T00:00:00Z", year))
-		lim := weir.NewLimiter(newDistant(clock), weir.Options{Now: clock.now})
+		lim := weir.NewLimiter(newDistant(clock), weir.Options{Deadline: patient, Now: clock.now})
 		d, err := lim.Take(context.Background(), op(limit(t, "quota 5/year calendar"), "a", 1))
 		if want := time.Date(year+1, 1, 1, 0, 0, 0, 0, time.UTC).UnixNano() - clock.now(); err != nil || int64(d.ResetAfter) != want {
 			t.Errorf("the year %d: %+v, %v", year, d, err)

@@ -18,6 +18,7 @@ var errDown = errors.New("no route to the store")
 func remotely(t *testing.T, o weir.Options) *place {
 	c := newClock()
 	far := newDistant(c)
+	o = slowly(o)
 	o.Now = c.now
 	return &place{TB: t, clock: c, Limiter: weir.NewLimiter(far, o), far: far}
 }
@@ -235,7 +236,7 @@ func TestLostReplies(t *testing.T) {
 		t.Errorf("%v", err)
 	}
 	p.far.back = nil
-	p.Limiter = weir.NewLimiter(p.far, weir.Options{Now: p.now}) // one that does not leave the store alone
+	p.Limiter = weir.NewLimiter(p.far, weir.Options{Deadline: patient, Now: p.now}) // one that does not leave the store alone
 	if left := p.left(op.Limit); left != 8 {
 		t.Errorf("%d left of 9 after one take that was sent several times", left)
 	}
@@ -255,7 +256,7 @@ func TestLostReplies(t *testing.T) {
 	// A store that forgets no reply needs no second try.
 	p = remotely(t, weir.Options{})
 	p.far.caps.LossyReplies = false
-	p.Limiter = weir.NewLimiter(p.far, weir.Options{Now: p.now})
+	p.Limiter = weir.NewLimiter(p.far, weir.Options{Deadline: patient, Now: p.now})
 	p.far.there = func(_ int, _ weir.Key, tries []weir.Write) error {
 		if tries[0].Nonce != 0 {
 			t.Error("a nonce for a store that loses nothing")

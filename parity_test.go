@@ -131,7 +131,7 @@ func TestParity(t *testing.T) {
 		run := func(name string) *script {
 			c := newClock()
 			p := &place{TB: t, clock: c}
-			o := weir.Options{Now: c.now}
+			o := weir.Options{Deadline: patient, Now: c.now}
 			if name == "memory" {
 				p.Limiter = weir.NewLimiter(memstore.New(memstore.Options{Now: c.now}), o)
 			} else {

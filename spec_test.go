@@ -103,7 +103,7 @@ func TestSpec_A05_NoFalseDenials(t *testing.T) {
 	for _, text := range []string{"1000/s burst 640", "quota 640/h", "quota 640/day calendar", "sliding 640/h"} {
 		c := newClock()
 		far := newDistant(c)
-		l := weir.NewLimiter(far, weir.Options{Now: c.now})
+		l := weir.NewLimiter(far, weir.Options{Deadline: patient, Now: c.now})
 		op := weir.Op{Limit: limit(t, text), Key: someone}
 		var denied, failed atomic.Int64
 		var group sync.WaitGroup
@@ -139,7 +139,7 @@ func TestSpec_A06_Keep(t *testing.T) {
 	c := newClock()
 	far := newDistant(c)
 	short, long := limit(t, "0.5/s burst 10"), limit(t, "quota 5/month calendar")
-	l := weir.NewLimiter(far, weir.Options{Now: c.now, Limits: []weir.Limit{short, long}})
+	l := weir.NewLimiter(far, weir.Options{Deadline: patient, Now: c.now, Limits: []weir.Limit{short, long}})
 	ctx := context.Background()
 	r, _, err := l.Reserve(ctx, weir.Op{Limit: short, Key: someone, Cost: 3})
 	if err != nil {
@@ -167,7 +167,7 @@ func TestSpec_A06_Keep(t *testing.T) {
 	}
 
 	alone := newDistant(c)
-	l = weir.NewLimiter(alone, weir.Options{Now: c.now})
+	l = weir.NewLimiter(alone, weir.Options{Deadline: patient, Now: c.now})
 	if _, err := l.Take(ctx, weir.Op{Limit: short, Key: someone}); err != nil {
 		t.Fatal(err)
 	}
@@ -258,7 +258,7 @@ func TestSpec_A16_MistakesThatCannotBeMade(t *testing.T) {
 	}
 	var instances []*weir.Limiter
 	for range 5 {
-		instances = append(instances, weir.NewLimiter(far, weir.Options{Now: c.now}))
+		instances = append(instances, weir.NewLimiter(far, weir.Options{Deadline: patient, Now: c.now}))
 	}
 	r := rand.New(rand.NewPCG(1, 16))
 	allowed := 0
@@ -295,9 +295,9 @@ func TestErrorsHelp(t *testing.T) {
 // limits (R19): one store deletes at once, the other never.
 func TestDeletionIsNeutral(t *testing.T) {
 	c := newClock()
-	kept, swept := weir.NewLimiter(newDistant(c), weir.Options{Now: c.now}), newDistant(c)
+	kept, swept := weir.NewLimiter(newDistant(c), weir.Options{Deadline: patient, Now: c.now}), newDistant(c)
 	limits := []weir.Limit{limit(t, "1/m burst 5"), limit(t, "quota 5/h"), limit(t, "sliding 5/30m"), limit(t, "quota 5/day calendar America/Havana")}
-	sweeping := weir.NewLimiter(swept, weir.Options{Now: c.now, Limits: limits})
+	sweeping := weir.NewLimiter(swept, weir.Options{Deadline: patient, Now: c.now, Limits: limits})
 	r := rand.New(rand.NewPCG(19, 19))
 	var expires int64
 	deletions := 0

@@ -305,7 +305,7 @@ func TestMaxKeep(t *testing.T) {
 	far := newDistant(c)
 	far.caps.MaxKeep = 24 * time.Hour
 	day, week := limit(t, "quota 5/day"), limit(t, "quota 5/week")
-	l := weir.NewLimiter(far, weir.Options{Now: c.now, Limits: []weir.Limit{day}})
+	l := weir.NewLimiter(far, weir.Options{Deadline: patient, Now: c.now, Limits: []weir.Limit{day}})
 	if err := l.Check(day, limit(t, "sliding 5/12h"), limit(t, "1/h burst 24")); err != nil {
 		t.Error(err)
 	}
@@ -320,7 +320,7 @@ func TestMaxKeep(t *testing.T) {
 	if d, err := l.Take(context.Background(), weir.Op{Limit: day, Key: someone}); err != nil || !d.Allowed {
 		t.Errorf("%+v, %v", d, err)
 	}
-	broken := weir.NewLimiter(far, weir.Options{Now: c.now, Limits: []weir.Limit{day, week}})
+	broken := weir.NewLimiter(far, weir.Options{Deadline: patient, Now: c.now, Limits: []weir.Limit{day, week}})
 	if _, err := broken.Take(context.Background(), weir.Op{Limit: day, Key: someone}); err == nil {
 		t.Error("options that no call can satisfy are discovered by the first call")
 	}
@@ -342,7 +342,7 @@ func TestObserver(t *testing.T) {
 			if way == "memory" {
 				store = memstore.New(memstore.Options{Now: c.now})
 			}
-			l = weir.NewLimiter(store, weir.Options{Now: c.now, Observer: &weir.Observer{Decided: func(ctx context.Context, op weir.Op, d weir.Decision) {
+			l = weir.NewLimiter(store, weir.Options{Deadline: patient, Now: c.now, Observer: &weir.Observer{Decided: func(ctx context.Context, op weir.Op, d weir.Decision) {
 				got = append(got, heard{op.Limit, d.Reason, op.Shadow})
 				if _, err := l.Peek(ctx, op); err != nil {
 					t.Error(err)
