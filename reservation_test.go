@@ -343,3 +343,27 @@ func TestSettleSeveral(t *testing.T) {
 		}
 	})
 }
+
+// A reservation whose outcome never comes, because its process died or forgot
+// it, is a take like any other: it refills, or ends with its window.
+func TestCase_B136_B137_ALeftOverChargeEnds(t *testing.T) {
+	everywhere(t, func(t *testing.T, p *place) {
+		for _, text := range append(everyKind, "quota 10/month calendar", "1/d burst 10") {
+			l := limit(t, text, "left")
+			op := weir.Op{Limit: l, Key: someone, Cost: 10}
+			for range 3 {
+				if _, d := p.reserve(op); !d.Allowed {
+					t.Fatalf("%s: %+v", text, d)
+				}
+				d := p.take(op)
+				if d.Allowed || d.RetryAfter > l.Horizon() {
+					t.Errorf("%s: %+v", text, d)
+				}
+				p.advance(l.Horizon())
+			}
+			if err := p.Reset(context.Background(), someone); err != nil {
+				t.Fatal(err)
+			}
+		}
+	})
+}

@@ -69,7 +69,7 @@ func TestNothingToRememberLeavesNothing(t *testing.T) {
 
 // The memory is bounded whatever keys come, and what is lost is counted.
 func TestBoundedUnderHostileKeys(t *testing.T) {
-	const keys = 1_000_000
+	const keys = 250_000
 	var reported, calls atomic.Uint64
 	s, l, now := clocked(memstore.Options{MaxKeys: 70_000, Lost: func(total uint64) {
 		reported.Store(total)
@@ -139,7 +139,7 @@ func TestBoundedInBytes(t *testing.T) {
 func TestCase_B157_IdleItemsGoWithNewOnes(t *testing.T) {
 	s, l, now := clocked(memstore.Options{})
 	limit := parse(t, "1/s burst 2")
-	for i := range 200_000 {
+	for i := range 50_000 {
 		now.Add(int64(time.Millisecond))
 		take(t, l, limit, fmt.Sprint(i))
 	}

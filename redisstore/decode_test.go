@@ -1,7 +1,6 @@
 package redisstore
 
 import (
-	"math"
 	"strings"
 	"testing"
 
@@ -73,7 +72,7 @@ func FuzzDecode(f *testing.F) {
 		if err != nil {
 			return
 		}
-		if r.now < 0 || r.now > math.MaxInt64 {
+		if r.now < 0 || r.now%1000 != 0 {
 			t.Errorf("%q has the time %d", text, r.now)
 		}
 		for slot := range state.All() {

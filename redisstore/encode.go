@@ -94,13 +94,13 @@ func (n *names) learn(f weir.Field) string {
 	return text
 }
 
-// encode packs writes for the script: their number, their nonces, and then for
-// each its time to live in milliseconds and the numbers of guards and actions
-// before those. Everything is MessagePack, one value after the other, because
-// the server unpacks that at once.
-func (n *names) encode(tries []weir.Write) string {
-	b := make(packed, 0, 64+128*len(tries))
+// encode packs the writes of one call for the script: their number, their
+// nonces, and then for each its time to live in milliseconds and the numbers of
+// guards and actions before those. It also counts the values.
+func (n *names) encode(tries []weir.Write) (b packed, values int) {
+	b = make(packed, 0, 64+128*len(tries))
 	b.int(int64(len(tries)))
+	values = 1 + 4*len(tries)
 	for i := range tries {
 		if creates(&tries[i]) {
 			b.nonce(tries[i].Nonce)
@@ -112,6 +112,7 @@ func (n *names) encode(tries []weir.Write) string {
 	defer n.mu.RUnlock()
 	for i := range tries {
 		w := &tries[i]
+		values += 4 * (len(w.If) + len(w.Do))
 		b.decimal(milliseconds(w.Keep))
 		b.int(int64(len(w.If)))
 		b.int(int64(len(w.Do)))
@@ -122,7 +123,7 @@ func (n *names) encode(tries []weir.Write) string {
 			b.act(n, &w.Do[j])
 		}
 	}
-	return string(b)
+	return b, values
 }
 
 // creates reports whether a write leaves something on an item. A write that only

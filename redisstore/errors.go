@@ -32,7 +32,7 @@ var remedies = [...]struct{ code, remedy string }{
 	{"MOVED", "the server is a node of a cluster and the key is on another; use redis+cluster://, or a cluster client"},
 	{"ASK", "the key is moving to another node of the cluster; use redis+cluster://, or a cluster client"},
 	{"TRYAGAIN", "the key is moving to another node of the cluster; it answers when that is done"},
-	{"CROSSSLOT", "the client put keys of several slots in one command, which this package never does; look at what wraps the client"},
+	{"CROSSSLOT", "the server is a node of a cluster, or shares keys out itself; use redis+cluster:// or a cluster client, or set one_by_one=true (OneByOne)"},
 	{"CLUSTERDOWN", "the cluster has no node for a part of the keys; look at it with: redis-cli --cluster check HOST:PORT"},
 	{"MASTERDOWN", "the server is a replica that has lost its primary; connect to the primary"},
 	{"NOREPLICAS", "the server takes no writes with so few replicas (min-replicas-to-write); bring the replicas back"},
@@ -97,6 +97,8 @@ func (s *Store) explain(what string, err error) error {
 		return s.errorf(what, "no TLS connection; give the authority of the server's certificate as ca=FILE, or use redis:// when it has no TLS (%w)", err)
 	case errors.Is(err, rueidis.ErrNoSlot):
 		return s.errorf(what, "the cluster has no node for a part of the keys; look at it with: redis-cli --cluster check HOST:PORT (%w)", err)
+	case errors.Is(err, errWaiting):
+		return s.errorf(what, "%w", err)
 	case errors.Is(err, rueidis.ErrClosing):
 		return s.errorf(what, "the client is closed (%w)", err)
 	case errors.Is(err, context.DeadlineExceeded):

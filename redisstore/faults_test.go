@@ -144,7 +144,7 @@ func lossy(t *testing.T) (*bench, *redistest.Proxy) {
 	t.Helper()
 	b := newBench(t)
 	p := redistest.NewProxy(t, b.server)
-	b.store = newStore(t, client(t, rueidis.ClientOption{InitAddress: []string{p.Addr}, ForceSingleClient: true}), redisstore.Options{Prefix: "test:"})
+	b.store = newStore(t, client(t, rueidis.ClientOption{InitAddress: []string{p.Addr}, ForceSingleClient: true}), redisstore.Options{Prefix: "test:", Resend: true})
 	return b, p
 }
 

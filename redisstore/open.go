@@ -27,9 +27,10 @@ import (
 // error: addr=HOST:PORT, another address of the cluster or another Sentinel, as
 // often as needed; master_set=NAME, the name under which Sentinel, at the
 // addresses, knows the primary; prefix=TEXT and max_ttl=DURATION, in place of
-// Options.Prefix and Options.MaxKeep; and with TLS ca=FILE, an authority for the
-// server's certificate in place of the system's, and cert=FILE with key=FILE,
-// the client's own certificate. Errors never show the password.
+// Options.Prefix and Options.MaxKeep; resend=true and one_by_one=true, as
+// in Options; and with TLS ca=FILE, an authority for the server's certificate in place of the
+// system's, and cert=FILE with key=FILE, the client's own certificate. Errors
+// never show the password.
 func Open(rawURL string, o Options) (*Store, error) {
 	client, err := parseURL(rawURL, &o)
 	if err != nil {
@@ -113,6 +114,14 @@ func parseURL(rawURL string, o *Options) (*rueidis.ClientOption, error) {
 			if o.MaxKeep, err = time.ParseDuration(value); err != nil || o.MaxKeep <= 0 {
 				return fail("max_ttl=%s is not a time such as 24h", value)
 			}
+		case "one_by_one":
+			if o.OneByOne, err = strconv.ParseBool(value); err != nil {
+				return fail("one_by_one=%s is neither true nor false", value)
+			}
+		case "resend":
+			if o.Resend, err = strconv.ParseBool(value); err != nil {
+				return fail("resend=%s is neither true nor false", value)
+			}
 		case "ca":
 			ca = value
 		case "cert":
@@ -120,7 +129,7 @@ func parseURL(rawURL string, o *Options) (*rueidis.ClientOption, error) {
 		case "key":
 			key = value
 		default:
-			return fail("unknown parameter %s; there are addr, ca, cert, key, master_set, max_ttl and prefix", name)
+			return fail("unknown parameter %s; there are addr, ca, cert, key, master_set, max_ttl, one_by_one, prefix and resend", name)
 		}
 	}
 	sentinel := c.Sentinel.MasterSet != ""

@@ -90,8 +90,15 @@ func (s *Store) Put(ctx context.Context, key string, value []byte, ifVersion str
 	if !expiresAt.IsZero() {
 		expiry = strconv.FormatInt(expiresAt.Add(time.Millisecond-1).UnixMilli(), 10)
 	}
+	client, err := s.client(ctx)
+	if err != nil {
+		return s.explain(what, err)
+	}
+	if err := ctx.Err(); err != nil {
+		return s.explain(what, err)
+	}
 	began := time.Now()
-	stored, err := s.eval(ctx, &s.put, key, ifVersion, rueidis.BinaryString(value), rand.Text(), expiry).AsInt64()
+	stored, err := s.put.eval(ctx, client, []string{key}, ifVersion, rueidis.BinaryString(value), rand.Text(), expiry).AsInt64()
 	if err != nil {
 		err = s.explainWrite(what, err)
 	}

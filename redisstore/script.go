@@ -1,8 +1,10 @@
 package redisstore
 
-// script applies the first of some writes that holds to the hash KEYS[1], and
-// answers the item as it was before. The caller works out what the item is
-// afterwards: it has the write. ARGV[1] is the writes as packed by encode.
+// script serves several calls in one: for each key it applies the first of some
+// writes that holds to the hash of that name, and answers the item as it was
+// before. The caller works out what the item is afterwards: it has the write.
+// ARGV[1] is MessagePack, one value after the other: first, for each key, where
+// its writes begin; then the writes, as packed by encode.
 //
 // A number is taken apart into billions and the rest (xh, xl); both parts and
 // their differences are exact in doubles, or so far from zero that only their
@@ -18,62 +20,27 @@ package redisstore
 //
 // All is worked out before anything is written, and sums stay at the ends of
 // int64. Of the commands that write, only HSET can be refused by a server
-// without memory, and it comes first. An item of which nothing is left but its
-// nonces goes after a minute, which is longer than anybody repeats a write.
-const script = `local K,call=KEYS[1],redis.call
+// without memory, and it comes first. An error of one key is the answer for that
+// key and touches no other. An item of which nothing is left but its nonces goes
+// after a minute, which is longer than anybody repeats a write.
+const script = `local call=redis.call
 local T=call('TIME')
-local h=call('HGETALL',K)
 local p={cmsgpack.unpack(ARGV[1])}
-local S,U,n=T[1]+0,T[2]*1000,#h
-local tries,done,ring=p[1],'-1'
-for i=1,n,2 do if h[i]=='w' then ring=h[i+1] break end end
-if ring then
-  for i=2,tries+1 do
-    if p[i]~='' and string.find(ring,p[i],1,true) then done='='..i-2 tries=0 break end
-  end
-end
-local j,at,x0,xh,xl=tries+2,1
-for try=1,tries do
-  local keep,guards,acts,ok=p[j],j+4*p[j+1],p[j+2],true
-  for g=j+3,guards+2,4 do
-    local f,o,a,b=p[g],p[g+1],p[g+2],p[g+3]
-    local i,x=at
-    repeat
-      if h[i]==f then x=h[i+1] at=i break end
-      i=i+2
-      if i>n then i=1 end
-    until i==at
-    if o==0 then
-      if x~=a then ok=false break end
-    else
-      if o>=8 then o=o-8 a=a+S b=b+U end
-      local absent=o>=4
-      if absent then o=o-4 end
-      if f=='' then x=f xh=S xl=U x0=x end
-      if x then
-        if x~=x0 then
-          x0=x
-          if #x<16 then xh,xl=0,x+0
-          else
-            xh,xl=string.sub(x,1,-10)+0,string.sub(x,-9)+0
-            if xh<0 then xl=-xl end
-          end
-        end
-        a=(xh-a)*1e9+(xl-b)
-        if o==1 then ok=a<=0 elseif o==2 then ok=a>0 else ok=a==0 end
-      else ok=absent end
-      if not ok then break end
+local S,U=T[1]+0,T[2]*1000
+local function one(K,q)
+  local h=call('HGETALL',K)
+  local n=#h
+  local tries,done,ring=p[q],'-1'
+  for i=1,n,2 do if h[i]=='w' then ring=h[i+1] break end end
+  if ring then
+    for i=q+1,q+tries do
+      if p[i]~='' and string.find(ring,p[i],1,true) then done='='..i-q-1 tries=0 break end
     end
   end
-  j=guards+3
-  if ok then
-    done=try==1 and '0' or try-1
-    local nonce,w,k,gone=p[try+1],{'HSET',K},2
-    if nonce~='' then
-      if ring then nonce=nonce..string.sub(ring,1,36) end
-      w[3]='w' w[4]=nonce k=4
-    end
-    for g=j,j+4*acts-1,4 do
+  local j,at,x0,xh,xl=q+tries+1,1
+  for try=1,tries do
+    local keep,guards,acts,ok=p[j],j+4*p[j+1],p[j+2],true
+    for g=j+3,guards+2,4 do
       local f,o,a,b=p[g],p[g+1],p[g+2],p[g+3]
       local i,x=at
       repeat
@@ -81,13 +48,14 @@ for try=1,tries do
         i=i+2
         if i>n then i=1 end
       until i==at
-      if o==3 then
-        gone=gone or {'HDEL',K}
-        gone[#gone+1]=f
-        a=x
-      elseif o>0 then
-        if o==1 then a=S+a b=U+b
-        elseif x then
+      if o==0 then
+        if x~=a then ok=false break end
+      else
+        if o>=8 then o=o-8 a=a+S b=b+U end
+        local absent=o>=4
+        if absent then o=o-4 end
+        if f=='' then x=f xh=S xl=U x0=x end
+        if x then
           if x~=x0 then
             x0=x
             if #x<16 then xh,xl=0,x+0
@@ -96,31 +64,76 @@ for try=1,tries do
               if xh<0 then xl=-xl end
             end
           end
-          a=xh+a b=xl+b
-        end
-        local r=b%1e9
-        a=a+(b-r)/1e9
-        if a==S then a=T[1]..string.sub(r+1e9,2)
-        elseif a>9223372035 and (a>9223372036 or r>854775807) then a='9223372036854775807'
-        elseif a>0 then a=a..string.sub(r+1e9,2)
-        elseif a==0 then a=string.format('%d',r)
-        elseif a< -9223372036 and (a< -9223372037 or r<145224192) then a='-9223372036854775808'
-        else
-          if r>0 then a=a+1 r=1e9-r end
-          if a==0 then a=string.format('-%d',r) else a=string.format('%d%09d',a,r) end
-        end
+          a=(xh-a)*1e9+(xl-b)
+          if o==1 then ok=a<=0 elseif o==2 then ok=a>0 else ok=a==0 end
+        else ok=absent end
+        if not ok then break end
       end
-      if a~=x then w[k+1]=f w[k+2]=a k=k+2 end
     end
-    if k>2 then call(unpack(w)) end
-    if gone then
-      call(unpack(gone))
-      if ring and call('HLEN',K)==1 then keep='60000' end
+    j=guards+3
+    if ok then
+      done=try==1 and '0' or try-1
+      local nonce,w,k,gone=p[q+try],{'HSET',K},2
+      if nonce~='' then
+        if ring then nonce=nonce..string.sub(ring,1,36) end
+        w[3]='w' w[4]=nonce k=4
+      end
+      for g=j,j+4*acts-1,4 do
+        local f,o,a,b=p[g],p[g+1],p[g+2],p[g+3]
+        local i,x=at
+        repeat
+          if h[i]==f then x=h[i+1] at=i break end
+          i=i+2
+          if i>n then i=1 end
+        until i==at
+        if o==3 then
+          gone=gone or {'HDEL',K}
+          gone[#gone+1]=f
+          a=x
+        elseif o>0 then
+          if o==1 then a=S+a b=U+b
+          elseif x then
+            if x~=x0 then
+              x0=x
+              if #x<16 then xh,xl=0,x+0
+              else
+                xh,xl=string.sub(x,1,-10)+0,string.sub(x,-9)+0
+                if xh<0 then xl=-xl end
+              end
+            end
+            a=xh+a b=xl+b
+          end
+          local r=b%1e9
+          a=a+(b-r)/1e9
+          if a==S then a=T[1]..string.sub(r+1e9,2)
+          elseif a>9223372035 and (a>9223372036 or r>854775807) then a='9223372036854775807'
+          elseif a>0 then a=a..string.sub(r+1e9,2)
+          elseif a==0 then a=string.format('%d',r)
+          elseif a< -9223372036 and (a< -9223372037 or r<145224192) then a='-9223372036854775808'
+          else
+            if r>0 then a=a+1 r=1e9-r end
+            if a==0 then a=string.format('-%d',r) else a=string.format('%d%09d',a,r) end
+          end
+        end
+        if a~=x then w[k+1]=f w[k+2]=a k=k+2 end
+      end
+      if k>2 then call(unpack(w)) end
+      if gone then
+        call(unpack(gone))
+        if ring and call('HLEN',K)==1 then keep='60000' end
+      end
+      call('PEXPIRE',K,keep)
+      break
     end
-    call('PEXPIRE',K,keep)
-    break
+    j=j+4*acts
   end
-  j=j+4*acts
+  h[n+1]=T[1] h[n+2]=T[2] h[n+3]=done
+  return table.concat(h,' ',h[1]=='w' and 3 or 1)
 end
-h[n+1]=T[1] h[n+2]=T[2] h[n+3]=done
-return table.concat(h,' ',h[1]=='w' and 3 or 1)`
+local answers={}
+for i=1,#KEYS do
+  local ok,a=pcall(one,KEYS[i],p[i])
+  if not ok and type(a)=='string' then a={err=a} end
+  answers[i]=a
+end
+return answers`

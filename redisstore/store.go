@@ -26,7 +26,23 @@ type Options struct {
 	// refused when they are used.
 	MaxKeep time.Duration
 
-	// Observer hears of every round trip. Default nobody.
+	// Resend lets a write be sent again whose reply was lost with its
+	// connection: items then hold the nonces of their last four writes, so that
+	// nothing is applied twice. That costs a server a fifth of its decisions. By
+	// default such a call is a failure of the store, whose outcome is unknown;
+	// the failure mode of the limit decides it. When a connection to Redis
+	// breaks, the server is mostly gone as well, and sending again would fail.
+	Resend bool
+
+	// OneByOne sends every call as a script of its own. Without it, calls that
+	// wait at the same time share a script, which doubles what a server can do.
+	// Needed only where something between shares keys out to several servers by
+	// itself: to a proxy of that kind, several keys in one script are wrong, and
+	// [Store.Check] finds that out. A cluster client needs no setting: its calls
+	// always go one by one.
+	OneByOne bool
+
+	// Observer hears of every call. Default nobody.
 	Observer *weir.Observer
 }
 
@@ -39,10 +55,11 @@ type Store struct {
 	where    string // for errors: the server, without its password
 	prefix   string
 	maxKeep  time.Duration
+	resend   bool
 	observer *weir.Observer
 	names    names
-	take     lua
 	put      lua
+	batches  batches
 }
 
 var (
@@ -82,16 +99,17 @@ func newStore(o Options) (*Store, error) {
 	return &Store{
 		prefix:   o.Prefix,
 		maxKeep:  o.MaxKeep,
+		resend:   o.Resend,
 		observer: o.Observer,
-		take:     newLua(script),
 		put:      newLua(putScript),
+		batches:  batches{take: newLua(script), oneByOne: o.OneByOne},
 	}, nil
 }
 
-// Caps implements [weir.Store]: the clock is the server's, and a write may have
-// been applied although its reply was lost.
+// Caps implements [weir.Store]: the clock is the server's, and replies may be
+// lost if writes are to be sent again: see Options.Resend.
 func (s *Store) Caps() weir.Caps {
-	return weir.Caps{OwnClock: true, LossyReplies: true, MaxKeep: s.maxKeep}
+	return weir.Caps{OwnClock: true, LossyReplies: s.resend, MaxKeep: s.maxKeep}
 }
 
 // Close implements [weir.Store]. It closes the client that [Open] made; a client
@@ -100,17 +118,19 @@ func (s *Store) Close() error { return s.close() }
 
 // Apply implements [weir.Store]. It is one round trip, whatever tries hold, and
 // a second one only after a server has lost its scripts, by a restart or a
-// failover: a script that is not there has not run.
+// failover: a script that is not there has not run. Calls that come while others
+// are on their way to a single server go there together.
 //
-// A write whose nonce is already on the item is reported as applied: it is the
-// same write, whose reply was lost.
+// A write with a nonce that is already on the item is reported as applied: it is the
+// same write, whose reply was lost. When a connection breaks or the context
+// ends after a write was sent, the error wraps [weir.ErrOutcomeUnknown].
 func (s *Store) Apply(ctx context.Context, item weir.Key, tries []weir.Write, state *weir.Cells) (applied int, now int64, err error) {
 	state.Reset()
 	if !item.Valid() {
 		return -1, 0, s.errorf("apply", "the key is empty or longer than %d bytes", weir.MaxKey)
 	}
 	began := time.Now()
-	text, err := s.eval(ctx, &s.take, s.prefix+item.String(), s.names.encode(tries)).ToString()
+	text, err := s.run(ctx, s.prefix+item.String(), tries)
 	if err != nil {
 		err = s.explainWrite("apply", err)
 		s.trip(ctx, weir.Trip{Took: time.Since(began), Err: err})
@@ -148,20 +168,11 @@ func newLua(source string) lua {
 	return lua{source, hex.EncodeToString(sum[:])}
 }
 
-// eval runs a script on one key. Neither this nor the client repeats what may
-// have run.
-func (s *Store) eval(ctx context.Context, l *lua, key string, args ...string) rueidis.RedisResult {
-	// Before anything is sent, so that the outcome is known.
-	if err := ctx.Err(); err != nil {
-		return rueidis.NewErrorResult(notSent{err})
-	}
-	client, err := s.client(ctx)
-	if err != nil {
-		return rueidis.NewErrorResult(notSent{err})
-	}
-	r := client.Do(ctx, client.B().Evalsha().Sha1(l.sha).Numkeys(1).Key(key).Arg(args...).Build())
+// eval runs a script. Neither this nor the client repeats what may have run.
+func (l *lua) eval(ctx context.Context, client rueidis.Client, keys []string, args ...string) rueidis.RedisResult {
+	r := client.Do(ctx, client.B().Evalsha().Sha1(l.sha).Numkeys(int64(len(keys))).Key(keys...).Arg(args...).Build())
 	if e, ok := rueidis.IsRedisErr(r.Error()); ok && e.IsNoScript() {
-		r = client.Do(ctx, client.B().Eval().Script(l.source).Numkeys(1).Key(key).Arg(args...).Build())
+		r = client.Do(ctx, client.B().Eval().Script(l.source).Numkeys(int64(len(keys))).Key(keys...).Arg(args...).Build())
 	}
 	return r
 }

@@ -18,10 +18,17 @@ func TestStore(t *testing.T) {
 	})
 }
 
+func TestStoreThatResends(t *testing.T) {
+	c := single(t, redistest.Start(t, redistest.Options{}))
+	storetest.Run(t, func(tb testing.TB, _ func() int64) weir.Store {
+		return newStore(tb, c, redisstore.Options{Prefix: "test:", Resend: true, OneByOne: true})
+	})
+}
+
 func TestStoreOnCluster(t *testing.T) {
 	cluster := redistest.StartCluster(t, redistest.Options{})
 	c := client(t, rueidis.ClientOption{InitAddress: []string{cluster.Nodes[0].Addr}})
 	storetest.Run(t, func(tb testing.TB, _ func() int64) weir.Store {
-		return newStore(tb, c, redisstore.Options{Prefix: "test:"})
+		return newStore(tb, c, redisstore.Options{Prefix: "test:", Resend: true})
 	})
 }

@@ -31,7 +31,7 @@ func TestShuffledReadings(t *testing.T) {
 }
 
 var clockLimits = []string{
-	"2/s burst 5", "1/h burst 3", "1/year burst 2", "1000000/s", "quota 3/10s", "quota 5/day", "quota 5/100year",
+	"2/s burst 5", "1/h burst 3", "1/year burst 2", "1000000/s burst 50", "quota 3/10s", "quota 5/day", "quota 5/100year",
 	"sliding 4/5m", "sliding 4/30d", "quota 5/minute calendar", "quota 5/day calendar America/New_York", "quota 5/year calendar",
 }
 

@@ -183,7 +183,7 @@ func TestKeys(t *testing.T) {
 		}
 		byText[k.String()] = list
 		return k.Parts() == (len(words)+1)/2 && k.Hash() == KeyFromText(k.String()).Hash()
-	}, &quick.Config{MaxCount: 20000})
+	}, &quick.Config{MaxCount: 4000})
 	if err != nil || len(byText) < 1000 {
 		t.Errorf("%d keys of %d lists: %v", len(byText), n, err)
 	}

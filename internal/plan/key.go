@@ -28,19 +28,18 @@ func NewKey(kind, id string, more ...string) Key {
 	if kind == "" || id == "" {
 		return Key{}
 	}
-	var b strings.Builder
-	b.Grow(len(kind) + 1 + len(id))
-	escape(&b, kind)
-	b.WriteByte('#')
-	escape(&b, id)
+	var room [128]byte
+	b := escape(room[:0], kind)
+	b = append(b, '#')
+	b = escape(b, id)
 	for i, part := range more {
 		if part == "" {
 			return Key{}
 		}
-		b.WriteByte("|#"[i%2])
-		escape(&b, part)
+		b = append(b, "|#"[i%2])
+		b = escape(b, part)
 	}
-	return KeyFromText(b.String())
+	return KeyFromText(string(b))
 }
 
 // KeyFromText returns the key whose text is already known, for example from a
@@ -61,17 +60,16 @@ func (k Key) Valid() bool { return uint(len(k.text))-1 < MaxKey }
 // Parts is the number of kind#id pairs: more parts name something narrower.
 func (k Key) Parts() int { return strings.Count(k.text, "|") + 1 }
 
-func escape(b *strings.Builder, s string) {
+func escape(b []byte, s string) []byte {
 	const hex = "0123456789ABCDEF"
 	for i := 0; i < len(s); i++ {
 		switch c := s[i]; {
 		case 'a' <= c && c <= 'z', 'A' <= c && c <= 'Z', '0' <= c && c <= '9',
 			c == '-', c == '_', c == '.', c == '@', c == ':':
-			b.WriteByte(c)
+			b = append(b, c)
 		default:
-			b.WriteByte('%')
-			b.WriteByte(hex[c>>4])
-			b.WriteByte(hex[c&15])
+			b = append(b, '%', hex[c>>4], hex[c&15])
 		}
 	}
+	return b
 }

@@ -10,7 +10,8 @@ import (
 	"time"
 )
 
-// zoneNames are all zones of the IANA database that Go brings along.
+// zoneNames are all zones of the IANA database that Go brings along, one name
+// for each set of rules.
 func zoneNames(t *testing.T) []string {
 	t.Helper()
 	z, err := zip.OpenReader(filepath.Join(build.Default.GOROOT, "lib", "time", "zoneinfo.zip"))
@@ -19,12 +20,14 @@ func zoneNames(t *testing.T) []string {
 	}
 	defer z.Close()
 	var names []string
+	rules := map[uint32]bool{}
 	for _, f := range z.File {
-		if !strings.HasSuffix(f.Name, "/") {
+		if !strings.HasSuffix(f.Name, "/") && !rules[f.CRC32] {
+			rules[f.CRC32] = true
 			names = append(names, f.Name)
 		}
 	}
-	if len(names) < 500 {
+	if len(names) < 300 {
 		t.Fatalf("only %d zones", len(names))
 	}
 	return names
@@ -109,7 +112,7 @@ func window(t *testing.T, s *Spec, at time.Time) (start, end time.Time) {
 
 // In every zone, calendar windows tile time without gap or overlap, and begin
 // at the first instant at which the zone's clock shows their date: around every
-// change of a clock from 2015 to 2035, and for every month and year.
+// change of a clock from 2015 to 2035, for every year, and the months of some.
 func TestCalendarInEveryZone(t *testing.T) {
 	windows, seen := 0, 0
 	for _, name := range zoneNames(t) {
@@ -145,7 +148,7 @@ func TestCalendarInEveryZone(t *testing.T) {
 			}
 		}
 		for y := 2015; y <= 2035; y++ {
-			for m := time.Month(1); m <= 12; m++ {
+			for m := time.Month(1); m <= 12 && y%3 == 0; m++ {
 				dates(month, time.Date(y, m, 17, 11, 0, 0, 0, time.UTC))
 			}
 			dates(year, time.Date(y, 7, 1, 0, 0, 0, 0, time.UTC))
@@ -161,7 +164,7 @@ func TestCalendarInEveryZone(t *testing.T) {
 		}
 	}
 	t.Logf("%d windows, %d changes of clocks", windows, seen)
-	if seen < 5000 {
+	if seen < 3000 {
 		t.Fatalf("only %d changes of clocks", seen)
 	}
 }

@@ -1,0 +1,135 @@
+package redisstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/redis/rueidis"
+
+	"github.com/weirlabs/weir"
+	"github.com/weirlabs/weir/internal/plan"
+	"github.com/weirlabs/weir/internal/redistest"
+)
+
+// hung is a store whose server hangs with both flights on their way, so that
+// whatever comes now waits, and goes together when the server is resumed.
+func hung(t *testing.T) (s *Store, server *redistest.Server, resume func()) {
+	t.Helper()
+	server = redistest.Start(t, redistest.Options{})
+	client, err := rueidis.NewClient(rueidis.ClientOption{InitAddress: []string{server.Addr}, ForceSingleClient: true, DisableCache: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(client.Close)
+	if s, err = New(client, Options{}); err != nil {
+		t.Fatal(err)
+	}
+	for range 8 { // all connections are made
+		read(t, s, weir.NewKey("account", "nobody"))
+	}
+	server.Pause(t)
+	var flying sync.WaitGroup
+	for n := range maxFlights {
+		flying.Go(func() { read(t, s, weir.NewKey("account", fmt.Sprint("flight-", n))) })
+		redistest.Await(t, "a call to be on its way", func() bool {
+			s.batches.mu.Lock()
+			defer s.batches.mu.Unlock()
+			return s.batches.flights == n+1 && len(s.batches.waiting) == 0
+		})
+	}
+	return s, server, func() {
+		server.Resume(t)
+		flying.Wait()
+	}
+}
+
+func read(t *testing.T, s *Store, key weir.Key) int {
+	t.Helper()
+	var state weir.Cells
+	if _, _, err := s.Apply(context.Background(), key, nil, &state); err != nil {
+		t.Error(err)
+	}
+	return state.Len()
+}
+
+func (b *batches) length() int {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return len(b.waiting)
+}
+
+// TestBatchKeepsCallsApart: of calls that go together each gets its own answer,
+// and the errors of some are not the others'.
+func TestBatchKeepsCallsApart(t *testing.T) {
+	const calls = 3*maxBatch + 5
+	s, server, resume := hung(t)
+	take := takes(t, "10/s burst 20", 1e8, 2e9)[0]
+	key := func(n int) weir.Key { return weir.NewKey("account", fmt.Sprint("customer-", n)) }
+	var done sync.WaitGroup
+	errs := make([]error, calls)
+	states := make([]weir.Cells, calls)
+	applied := make([]int, calls)
+	for n := range calls {
+		done.Go(func() {
+			w := take
+			w.Do = append([]weir.Act{}, take.Do...)
+			w.Do[1] = weir.Act{Field: take.Do[1].Field, Do: plan.Put, Value: int64(n)}
+			applied[n], _, errs[n] = s.Apply(context.Background(), key(n), []weir.Write{w}, &states[n])
+		})
+	}
+	redistest.Await(t, "all calls to wait", func() bool { return s.batches.length() == calls })
+	resume()
+	done.Wait()
+	for n := range calls {
+		if v, _ := states[n].Get(take.Do[1].Field); errs[n] != nil || applied[n] != 0 || v != int64(n) {
+			t.Errorf("call %d: applied %d, field %d, %v", n, applied[n], v, errs[n])
+		}
+	}
+
+	// Once more, with a wrong key among them.
+	server.Do(t, "SET", key(7).String(), "x")
+	server.Pause(t)
+	for n := range calls {
+		done.Go(func() {
+			_, _, errs[n] = s.Apply(context.Background(), key(n), nil, &states[n])
+		})
+	}
+	redistest.Await(t, "the calls to wait", func() bool { return s.batches.length() >= calls-2*maxBatch })
+	server.Resume(t)
+	done.Wait()
+	for n, err := range errs {
+		if wrong := err != nil && strings.Contains(err.Error(), "WRONGTYPE"); (n == 7) != wrong || n != 7 && err != nil {
+			t.Errorf("call %d: %v", n, err)
+		}
+		if v, _ := states[n].Get(take.Do[1].Field); n != 7 && v != int64(n) {
+			t.Errorf("call %d has the field of %d", n, v)
+		}
+	}
+}
+
+// TestCallThatLeavesBeforeItIsSent: it is known that nothing has happened, and
+// nothing does.
+func TestCallThatLeavesBeforeItIsSent(t *testing.T) {
+	s, _, resume := hung(t)
+	ctx, cancel := context.WithCancel(context.Background())
+	key := weir.NewKey("account", "customer-42")
+	left := make(chan error)
+	go func() {
+		var state weir.Cells
+		_, _, err := s.Apply(ctx, key, takes(t, "10/s burst 20", 1e8, 2e9)[:1], &state)
+		left <- err
+	}()
+	redistest.Await(t, "the call to wait", func() bool { return s.batches.length() == 1 })
+	cancel()
+	if err := <-left; !errors.Is(err, context.Canceled) || errors.Is(err, weir.ErrOutcomeUnknown) {
+		t.Errorf("the error is %v", err)
+	}
+	resume()
+	if fields := read(t, s, key); fields != 0 {
+		t.Errorf("a call that had left was applied: %d fields", fields)
+	}
+}
