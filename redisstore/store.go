@@ -35,11 +35,11 @@ type Options struct {
 	Resend bool
 
 	// OneByOne sends every call as a script of its own. Without it, calls that
-	// wait at the same time share a script, which doubles what a server can do.
-	// Needed only where something between shares keys out to several servers by
-	// itself: to a proxy of that kind, several keys in one script are wrong, and
-	// [Store.Check] finds that out. A cluster client needs no setting: its calls
-	// always go one by one.
+	// wait at the same time share a script, which spares a server a quarter of
+	// its work. Needed only where something between shares keys out to several
+	// servers by itself: to a proxy of that kind, several keys in one script are
+	// wrong, and [Store.Check] finds that out. A cluster client needs no setting:
+	// its calls always go one by one.
 	OneByOne bool
 
 	// Observer hears of every call. Default nobody.

@@ -32,3 +32,10 @@ func TestStoreOnCluster(t *testing.T) {
 		return newStore(tb, c, redisstore.Options{Prefix: "test:", Resend: true})
 	})
 }
+
+func BenchmarkStore(b *testing.B) {
+	c := single(b, redistest.Start(b, redistest.Options{}))
+	storetest.Bench(b, func(tb testing.TB, _ func() int64) weir.Store {
+		return newStore(tb, c, redisstore.Options{})
+	})
+}
