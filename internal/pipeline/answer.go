@@ -56,7 +56,7 @@ func (p *Pipeline) allow(l *lane, b *batch, state *plan.Cells, now int64) {
 
 // giveBack returns what a take took whose caller has gone.
 func giveBack(t *take) *update {
-	return &update{done: make(chan struct{}), next: func(known *plan.Cells, now int64, w *plan.Write) bool {
+	return &update{ctx: t.ctx, done: make(chan struct{}), next: func(known *plan.Cells, now int64, w *plan.Write) bool {
 		any := false
 		for i := range t.asks {
 			if t.verdicts[i].OK {

@@ -86,7 +86,7 @@ func (b *batch) plan(known *plan.Cells, now int64, w *plan.Write) bool {
 // serve decides all takes of a batch: it writes what fits, and refuses only what
 // a state does not fit that the store has just returned.
 func (p *Pipeline) serve(l *lane, pending []*take) {
-	ctx, cancel := context.WithTimeout(context.Background(), p.Deadline())
+	ctx, cancel := p.own(pending[0].ctx)
 	defer cancel()
 	if n := len(pending); n > 1 {
 		p.stats.coalesced.Add(uint64(n - 1))

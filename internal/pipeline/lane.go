@@ -30,6 +30,7 @@ type lane struct {
 
 // take is one call that waits for a verdict.
 type take struct {
+	ctx      context.Context // whose values the trip carries, for observers
 	asks     []Ask
 	verdicts []plan.Verdict
 	refused  bool
@@ -41,6 +42,7 @@ type take struct {
 
 // update is a change that is not a take: a give-back, a charge, a reset.
 type update struct {
+	ctx  context.Context
 	next Planner
 	read bool // ask the store before the first plan
 	err  error
@@ -185,10 +187,16 @@ func (l *lane) calm(p *Pipeline, throttled bool) time.Duration {
 	return l.gap
 }
 
+// own is a context for a trip: it has the values of the call that began it, and
+// not its end, because others wait for the same answer.
+func (p *Pipeline) own(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(context.WithoutCancel(ctx), p.Deadline())
+}
+
 // update plans and applies until the planner has nothing left to write. A write
 // is sent once: what it gives back can't be given back twice.
 func (p *Pipeline) update(l *lane, u *update) error {
-	ctx, cancel := context.WithTimeout(context.Background(), p.Deadline())
+	ctx, cancel := p.own(u.ctx)
 	defer cancel()
 	var known *plan.Cells
 	now := p.o.Now()

@@ -134,7 +134,7 @@ func (p *Pipeline) Take(ctx, asking context.Context, item plan.Key, asks []Ask, 
 	if never(asks, verdicts) {
 		return true, nil
 	}
-	t := &take{asks: asks, verdicts: verdicts, done: make(chan struct{})}
+	t := &take{ctx: ctx, asks: asks, verdicts: verdicts, done: make(chan struct{})}
 	if p.o.NoCoalescing {
 		if err := p.admit(); err != nil {
 			return false, err
@@ -164,7 +164,7 @@ func (p *Pipeline) Update(ctx context.Context, item plan.Key, read bool, next Pl
 	if err := p.admit(); err != nil {
 		return err
 	}
-	u := &update{next: next, read: read, done: make(chan struct{})}
+	u := &update{ctx: ctx, next: next, read: read, done: make(chan struct{})}
 	l := p.lanes.get(item)
 	defer p.lanes.put(l)
 	p.enter(l, nil, u)

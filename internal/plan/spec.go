@@ -355,5 +355,3 @@ func (s *Spec) Horizon() int64 {
 }
 
 func (s *Spec) field(k Kind) Field { return Field{Limit: s.id, Kind: k | s.shadow} }
-
-func (s *Spec) never() Verdict { return Verdict{Never: true, Max: s.max} }
