@@ -1,7 +1,6 @@
 package pipeline
 
 import (
-	"context"
 	"errors"
 
 	"github.com/weirlabs/weir/internal/plan"
