@@ -178,3 +178,24 @@ func TestShadowsChangeNothing(t *testing.T) {
 		}
 	})
 }
+
+// What a refusal tidies up is tidied up for a shadow too, though the call that
+// it is part of is allowed.
+func TestShadowsAreTidied(t *testing.T) {
+	everywhere(t, func(t *testing.T, p *place) {
+		shadow := func(text string) weir.Op {
+			o := op(limit(t, text, "shadow"), "a", 1)
+			o.Shadow = true
+			return o
+		}
+		p.take(shadow("1/h burst 1"))
+		changed, quota := shadow("100/s burst 1"), op(limit(t, "quota 9/h"), "a", 1)
+		for i, allowed := range []bool{false, true} {
+			r, d := p.reserve(quota, changed)
+			if !d.Allowed || r.Each()[1].Allowed != allowed {
+				t.Errorf("call %d: %+v and %+v", i, d, r.Each()[1])
+			}
+			p.advance(10 * time.Millisecond) // one token at the new rate
+		}
+	})
+}

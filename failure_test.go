@@ -241,6 +241,27 @@ func TestLostReplies(t *testing.T) {
 		t.Errorf("%d left of 9 after one take that was sent several times", left)
 	}
 
+	// A write that did not hold, of which the reply is lost, may have been
+	// applied and forgotten: nobody can tell, so nothing else is tried.
+	bucket := weir.Op{Limit: limit(t, "1/h burst 9"), Key: someone}
+	p.take(bucket)
+	lost := false
+	p.far.back = func(applied int) error {
+		if lost || applied >= 0 {
+			return nil
+		}
+		lost = true
+		return weir.ErrOutcomeUnknown
+	}
+	other := weir.NewLimiter(p.far, weir.Options{Deadline: patient, Now: p.now}) // knows nothing of the item
+	if _, err := other.Take(context.Background(), bucket); !errors.Is(err, weir.ErrOutcomeUnknown) || !lost {
+		t.Errorf("%v, %v", err, lost)
+	}
+	p.far.back = nil
+	if left := p.left(bucket.Limit); left != 8 {
+		t.Errorf("%d left of 8 after a take of unknown outcome that was not applied", left)
+	}
+
 	// A give-back is sent once: at most once is what it may be.
 	r, _ := p.reserve(op)
 	p.far.back = func(int) error { return weir.ErrOutcomeUnknown }

@@ -367,3 +367,20 @@ func TestCase_B136_B137_ALeftOverChargeEnds(t *testing.T) {
 		}
 	})
 }
+
+// A cancel that comes after the item was reset finds another window, and gives
+// it nothing.
+func TestCancelAfterReset(t *testing.T) {
+	everywhere(t, func(t *testing.T, p *place) {
+		op := weir.Op{Limit: limit(t, "quota 10/h"), Key: someone, Cost: 4}
+		r, _ := p.reserve(op)
+		p.advance(time.Second)
+		if err := p.Reset(context.Background(), someone); err != nil {
+			t.Fatal(err)
+		}
+		p.take(op)
+		if err := r.Cancel(context.Background()); err != nil || p.left(op.Limit) != 6 {
+			t.Errorf("%d left of 6, %v", p.left(op.Limit), err)
+		}
+	})
+}

@@ -284,3 +284,43 @@ func TestIdleItemsMatterToNobody(t *testing.T) {
 		t.Fatalf("only %d idle items", checked)
 	}
 }
+
+// A lowered limit cuts what is owed when the policy's revision rose, and lets it
+// refill at the old rate when it did not; neither a refusal nor a charge then
+// forgives anything.
+func TestLoweredLimit(t *testing.T) {
+	const day = 24 * 3600 * second
+	from := parsed(t, "", "1/d burst 100")
+	for _, c := range []struct {
+		revision uint32
+		wait     int64
+	}{{1, day + 3600*second}, {0, 98 * day}} {
+		to := parsed(t, "", "1/d burst 3").Revised(c.revision, Keep)
+		state := taken(t, from, 100)
+		if v := to.Step(state, base, 1); v.OK || v.Wait != c.wait || v.Max != 3 {
+			t.Errorf("revision %d: %+v, want a wait of %d", c.revision, v, c.wait)
+		}
+		var w Write
+		if to.Charge(state, base, 2, 0, &w) {
+			w.Apply(state, base)
+		}
+		if owed := from.Look(state, base, 1).Used; c.revision == 0 && owed != 100 {
+			t.Errorf("%d are owed of 100", owed)
+		}
+	}
+}
+
+// What is settled after its window has ended writes nothing.
+func TestSettlingAfterTheWindow(t *testing.T) {
+	for _, text := range []string{"quota 3/10s", "quota 3/10s calendar", "sliding 3/10s"} {
+		s := parsed(t, "", text)
+		var c Cells
+		stamp := s.Step(&c, base, 2).Stamp
+		for _, known := range []*Cells{nil, &c} {
+			var w Write
+			if s.GiveBack(known, base+21*second, 1, stamp, &w) || s.Charge(known, base+21*second, 1, stamp, &w) || len(w.Do) != 0 {
+				t.Errorf("%s: settled in a window that is over: %+v", text, w)
+			}
+		}
+	}
+}
