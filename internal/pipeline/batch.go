@@ -32,7 +32,7 @@ func judge(pending []*take, known *plan.Cells, now int64) *batch {
 	var scratch plan.Cells
 	scratch.CopyFrom(known)
 	for _, t := range pending {
-		if !room(t, &scratch, now) {
+		if b.differs(t) || !room(t, &scratch, now) {
 			b.rest = append(b.rest, t)
 			continue
 		}
@@ -50,6 +50,20 @@ func judge(pending []*take, known *plan.Cells, now int64) *batch {
 		}
 	}
 	return b
+}
+
+// differs reports whether a take is of another limit with the same counters as
+// one of the batch, such as those of two plans of one caller. One write can't
+// guard both; the next one is theirs.
+func (b *batch) differs(t *take) bool {
+	for i := range t.asks {
+		for j := range b.totals {
+			if s := t.asks[i].Spec; b.totals[j].spec.Same(s) && !b.totals[j].spec.Alike(s) {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 func room(t *take, state *plan.Cells, now int64) bool {

@@ -315,6 +315,13 @@ func (s *Spec) Ready() error {
 // Same reports whether two limits keep the same counters.
 func (s *Spec) Same(o *Spec) bool { return s.id == o.id && s.shadow == o.shadow }
 
+// Alike reports whether two limits that keep the same counters also mean the
+// same, so that one write can take of both.
+func (s *Spec) Alike(o *Spec) bool {
+	return s == o || s.Same(o) && s.alg == o.alg && s.max == o.max && s.interval == o.interval && s.depth == o.depth &&
+		s.revision == o.revision && s.change == o.change && s.anchor.Equal(o.anchor)
+}
+
 // Name is the name to which the limit's counters belong.
 func (s *Spec) Name() string { return s.name }
 

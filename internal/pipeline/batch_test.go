@@ -1,0 +1,112 @@
+package pipeline
+
+import (
+	"maps"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/weirlabs/weir/internal/plan"
+)
+
+const second = int64(1e9)
+
+func spec(t *testing.T, name, text string) *plan.Spec {
+	t.Helper()
+	s, err := plan.Parse(text)
+	if err == nil {
+		s, err = s.Named(name)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func fields(c *plan.Cells) map[plan.Field]int64 {
+	m := map[plan.Field]int64{}
+	for s := range c.All() {
+		m[s.Field] = s.Value
+	}
+	return m
+}
+
+// A batch is its takes one after the other: wherever its one write holds, each
+// of them would have been allowed, and together they leave what it leaves. Also
+// where limits share counters and differ.
+func TestBatchIsItsTakes(t *testing.T) {
+	const base = 1_800_000_000 * second
+	bucket := spec(t, "b", "1/s burst 9")
+	specs := []*plan.Spec{
+		bucket, spec(t, "b", "2/s burst 30"), bucket.Revised(1, plan.Keep), spec(t, "b", "1/s burst 9"),
+		spec(t, "q", "quota 9/h"), spec(t, "q", "quota 90/h"), spec(t, "s", "sliding 9/h"), spec(t, "s", "sliding 90/h"),
+		spec(t, "c", "quota 9/hour calendar"), spec(t, "c", "quota 90/hour calendar"), bucket.Shadow(),
+	}
+	r := rand.New(rand.NewPCG(1, 1))
+	state := func(now int64) *plan.Cells {
+		c := new(plan.Cells)
+		for range r.IntN(12) {
+			specs[r.IntN(len(specs))].Step(c, now-r.Int64N(6*second), 1+r.Int64N(8))
+		}
+		return c
+	}
+	held, several := 0, 0
+	for range 30_000 {
+		known, actual := state(base), state(base)
+		if r.IntN(2) == 0 { // known, and a little later
+			actual.CopyFrom(known)
+			specs[r.IntN(len(specs))].Step(actual, base, 1+r.Int64N(8))
+		}
+		var pending []*take
+		for range 1 + r.IntN(5) {
+			tk := &take{}
+			for _, i := range r.Perm(len(specs))[:1+r.IntN(2)] {
+				if len(tk.asks) == 0 || !tk.asks[0].Spec.Same(specs[i]) {
+					tk.asks = append(tk.asks, Ask{Spec: specs[i], Cost: 1 + r.Int64N(3), Shadow: specs[i] == bucket.Shadow()})
+				}
+			}
+			tk.verdicts = make([]plan.Verdict, len(tk.asks))
+			pending = append(pending, tk)
+		}
+		b := judge(pending, known, base)
+		if len(b.fits)+len(b.rest) != len(pending) {
+			t.Fatal("a take is lost")
+		}
+		var w plan.Write
+		if len(b.totals) == 0 {
+			continue
+		}
+		if !b.plan(known, base, &w) {
+			t.Fatalf("what fits one by one does not fit together: %+v", b.totals)
+		}
+		if !w.Holds(known, base) {
+			t.Fatalf("a write does not hold on the state that it was made from: %+v", w)
+		}
+		if !w.Holds(actual, base) {
+			continue
+		}
+		held++
+		stepped, written := new(plan.Cells), new(plan.Cells)
+		stepped.CopyFrom(actual)
+		written.CopyFrom(actual)
+		w.Apply(written, base)
+		for _, tk := range b.fits {
+			for i, a := range tk.asks {
+				if b.out[outKey{tk, i}] {
+					continue
+				}
+				if !a.Spec.Step(stepped, base, a.Cost).OK {
+					t.Fatalf("over: %s with %d, one of %d takes in a write of %+v on %v", a.Spec, a.Cost, len(b.fits), b.totals, fields(actual))
+				}
+			}
+		}
+		if len(b.fits) > 1 {
+			several++
+		}
+		if !maps.Equal(fields(stepped), fields(written)) {
+			t.Fatalf("one after the other %v\nin one write %v", fields(stepped), fields(written))
+		}
+	}
+	if held < 2000 || several < 1000 {
+		t.Errorf("%d writes held, %d of several takes", held, several)
+	}
+}
