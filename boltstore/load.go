@@ -212,7 +212,8 @@ func (s *Store) take(key, payload []byte, now int64) {
 	}
 	var cells weir.Cells
 	rest := s.names.split(payload[8:], &cells)
-	_, _, live := sh.insert(item, cells, foreign{rest, idle}, now)
+	n, _, live := sh.insert(item, cells, foreign{rest, idle}, now)
+	sh.marks[n] |= isStored
 	s.dropped.Add(uint64(live))
 }
 

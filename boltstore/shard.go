@@ -33,6 +33,7 @@ type mark uint8
 const (
 	isDirty   mark = 1 << iota // in dirty
 	isForeign                  // in foreign
+	isStored                   // perhaps in the file
 )
 
 // foreign is the fields of limits that this process has not built: they stay as
@@ -63,16 +64,14 @@ func (sh *shard) idleAt(n uint32, e *table.Entry, now int64) int64 {
 
 // dropped is told of entries that the table gives up, and of removed ones.
 func (sh *shard) dropped(n uint32, e *table.Entry) {
-	sh.gone = append(sh.gone, e.Key.String())
-	sh.forget(n)
-}
-
-func (sh *shard) forget(n uint32) {
+	if sh.marks[n]&isStored != 0 {
+		sh.gone = append(sh.gone, e.Key.String())
+	}
 	if sh.marks[n]&isForeign != 0 {
 		sh.Grew(-len(sh.foreign[n].cells))
 		delete(sh.foreign, n)
-		sh.marks[n] &^= isForeign
 	}
+	sh.marks[n] &= isDirty // it stays in that list
 }
 
 // insert adds an item that is not there.
@@ -194,6 +193,7 @@ func (sh *shard) unlock(item weir.Key, changed bool) (idle, live int) {
 // change is what becomes of one key of a bucket of the file.
 type change struct {
 	key     string
+	order   int    // of one key the last stands
 	payload []byte // nil: the item goes
 }
 
@@ -204,7 +204,7 @@ const atOnce = 256
 func (sh *shard) collect(list []change, prefix string, now func() int64) []change {
 	sh.Lock()
 	for _, key := range sh.gone {
-		list = append(list, change{key: prefix + key})
+		list = append(list, change{prefix + key, len(list), nil})
 	}
 	sh.gone = nil
 	dirty := sh.dirty
@@ -217,8 +217,17 @@ func (sh *shard) collect(list []change, prefix string, now func() int64) []chang
 		at := now()
 		for _, n := range some {
 			sh.marks[n] &^= isDirty
-			if e := sh.Entry(n); e.Key.Valid() {
-				list = append(list, change{prefix + e.Key.String(), sh.encode(n, e, at)})
+			e := sh.Entry(n)
+			if !e.Key.Valid() {
+				continue
+			}
+			switch b := sh.encode(n, e, at); {
+			case b != nil:
+				list = append(list, change{prefix + e.Key.String(), len(list), b})
+				sh.marks[n] |= isStored
+			case sh.marks[n]&isStored != 0:
+				list = append(list, change{prefix + e.Key.String(), len(list), nil})
+				sh.marks[n] &^= isStored
 			}
 		}
 		sh.Unlock()
@@ -226,9 +235,15 @@ func (sh *shard) collect(list []change, prefix string, now func() int64) []chang
 	return list
 }
 
+// encode gives what the file is to hold of an entry: nothing if it means nothing
+// any more, as it does soon where a limit refills fast.
 func (sh *shard) encode(n uint32, e *table.Entry, now int64) []byte {
+	idle := sh.idleAt(n, e, now)
+	if idle <= now {
+		return nil
+	}
 	b := make([]byte, 8, 64)
-	binary.BigEndian.PutUint64(b, uint64(sh.idleAt(n, e, now)))
+	binary.BigEndian.PutUint64(b, uint64(idle))
 	for slot := range e.Cells.All() {
 		b = appendCell(b, sh.names.cell(slot))
 	}
@@ -244,6 +259,7 @@ func (sh *shard) again(item weir.Key) {
 	defer sh.Unlock()
 	if n, found := sh.Find(item); found {
 		sh.soil(n)
+		sh.marks[n] |= isStored
 		return
 	}
 	sh.gone = append(sh.gone, item.String())

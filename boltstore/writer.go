@@ -177,8 +177,9 @@ func (s *Store) commit(puts []*put) error {
 	for i := range s.shards {
 		list = s.shards[i].collect(list, s.prefix, s.clock.now)
 	}
-	// Of one key the last stands, and a removal before all others of its shard.
-	slices.SortStableFunc(list, func(a, b change) int { return cmp.Compare(a.key, b.key) })
+	slices.SortFunc(list, func(a, b change) int {
+		return cmp.Or(cmp.Compare(a.key, b.key), a.order-b.order)
+	})
 	over := s.over
 	s.over = nil
 	_, newNames := s.names.unsaved()
