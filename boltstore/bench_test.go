@@ -3,6 +3,7 @@ package boltstore_test
 import (
 	"context"
 	"fmt"
+	"os"
 	"path/filepath"
 	"sync"
 	"sync/atomic"
@@ -96,4 +97,43 @@ func parse(tb testing.TB, text string) weir.Limit {
 		tb.Fatal(err)
 	}
 	return l
+}
+
+// BenchmarkOpen opens a file of a million items.
+func BenchmarkOpen(b *testing.B) {
+	const items = 1_000_000
+	path := filepath.Join(b.TempDir(), "weir.db")
+	daily := parse(b, dailyText)
+	burst := parse(b, "1/d burst 100")
+	s := open(b, path, boltstore.Options{})
+	limiter := limiterOn(s)
+	for n := range items {
+		limit := daily
+		if n%2 == 0 {
+			limit = burst
+		}
+		op := weir.Op{Limit: limit, Key: weir.NewKey("account", fmt.Sprint("customer-", n))}
+		if d, err := limiter.Take(context.Background(), op); err != nil || !d.Allowed {
+			b.Fatalf("%+v, %v", d, err)
+		}
+	}
+	if err := s.Close(); err != nil {
+		b.Fatal(err)
+	}
+	info, err := os.Stat(path)
+	if err != nil {
+		b.Fatal(err)
+	}
+	for b.Loop() {
+		s := open(b, path, boltstore.Options{})
+		if st := s.Stats(); st.Keys != items {
+			b.Fatalf("%+v", st)
+		}
+		b.StopTimer()
+		if err := s.Close(); err != nil {
+			b.Fatal(err)
+		}
+		b.StartTimer()
+	}
+	b.ReportMetric(float64(info.Size())/items, "bytes/item")
 }

@@ -54,7 +54,7 @@ type Options struct {
 	// MaxKeep, if not 0, is the longest period of a limit that the store accepts.
 	MaxKeep time.Duration
 	// MaxKeys bounds the number of items. The default is 4,194,304. A file that
-	// holds more opens nevertheless, and its number is the bound then.
+	// holds more opens nevertheless, and then there is room for an eighth more.
 	MaxKeys int
 	// MaxBytes bounds the memory of items and keys, approximately, in the same
 	// way. The default is 1 GiB.
@@ -159,18 +159,14 @@ func newStore(path string, o Options) *Store {
 }
 
 // start makes room for what a file holds.
-func (s *Store) start(f *found) {
-	s.names = f.names
+func (s *Store) start(n *names) {
+	s.names = n
 	s.shards, s.shift = make([]shard, 1), 64
-	maxKeys, maxBytes := s.bounds.MaxKeys, s.bounds.MaxBytes
-	if maxKeys >= shardKeys {
+	if s.bounds.MaxKeys >= shardKeys {
 		s.shards, s.shift = make([]shard, 1<<shardBits), 64-shardBits
 	}
-	if f.items > uint64(maxKeys) { // none of them may go because they are many
-		maxKeys, maxBytes = int(f.items)*9/8+1<<shardBits, 1<<62
-	}
 	for i := range s.shards {
-		s.shards[i].start(s.names, max(maxKeys/len(s.shards), 1), maxBytes/int64(len(s.shards)))
+		s.shards[i].start(n, s.bounds.MaxKeys/len(s.shards), s.bounds.MaxBytes/int64(len(s.shards)))
 	}
 }
 

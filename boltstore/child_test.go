@@ -97,7 +97,7 @@ func takeForEver(mode, path string) error {
 	if err != nil {
 		return err
 	}
-	limiter := weir.NewLimiter(s, weir.Options{Deadline: time.Minute})
+	limiter := limiterOn(s)
 	var wg sync.WaitGroup
 	for n := range takers {
 		op := weir.Op{Limit: daily, Key: takerKey(n)}
@@ -139,7 +139,7 @@ func held(t *testing.T, path string) (units [takers]int64) {
 	t.Helper()
 	s := open(t, path, boltstore.Options{})
 	defer s.Close()
-	limiter := weir.NewLimiter(s, weir.Options{})
+	limiter := limiterOn(s)
 	for n := range units {
 		ds, err := limiter.Peek(context.Background(), weir.Op{Limit: parse(t, dailyText), Key: takerKey(n)})
 		if err != nil {
@@ -148,4 +148,9 @@ func held(t *testing.T, path string) (units [takers]int64) {
 		units[n] = ds[0].Used
 	}
 	return units
+}
+
+// limiterOn is a limiter that has as long as a busy machine may need.
+func limiterOn(s weir.Store) *weir.Limiter {
+	return weir.NewLimiter(s, weir.Options{Deadline: time.Minute})
 }

@@ -22,7 +22,7 @@ const damageItems = 200
 func contents(t *testing.T, s *boltstore.Store) map[string]int64 {
 	t.Helper()
 	all := map[string]int64{}
-	limiter := weir.NewLimiter(s, weir.Options{})
+	limiter := limiterOn(s)
 	limits := []weir.Limit{parse(t, dailyText), parse(t, "1/d burst 1000")}
 	for n := range damageItems {
 		key := weir.NewKey("account", fmt.Sprint(n))
@@ -55,7 +55,7 @@ func specimen(t *testing.T) (file []byte, states []map[string]int64) {
 	path := filepath.Join(t.TempDir(), "weir.db")
 	ctx := context.Background()
 	s := open(t, path, boltstore.Options{Now: damageClock})
-	limiter := weir.NewLimiter(s, weir.Options{})
+	limiter := limiterOn(s)
 	states = append(states, contents(t, s))
 	for commit := range 5 {
 		for n := range damageItems {
@@ -241,7 +241,7 @@ func TestPowerCut(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "weir.db")
 	ctx := context.Background()
 	s := open(t, path, boltstore.Options{Now: damageClock})
-	limiter := weir.NewLimiter(s, weir.Options{})
+	limiter := limiterOn(s)
 	daily := parse(t, dailyText)
 	seed := uint64(time.Now().UnixNano())
 	random := rand.New(rand.NewPCG(seed, 4))

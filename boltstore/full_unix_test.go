@@ -40,7 +40,7 @@ func full(path string) error {
 		return err
 	}
 	ctx := context.Background()
-	limiter := weir.NewLimiter(s, weir.Options{})
+	limiter := limiterOn(s)
 	op := func(n int) weir.Op { return weir.Op{Limit: daily, Key: weir.NewKey("filler", fmt.Sprint(n))} }
 	taken := 0
 	for ; err == nil; taken++ {

@@ -81,7 +81,7 @@ func TestCase_B236_ADailyQuotaOutlivesTheProcess(t *testing.T) {
 	op := weir.Op{Limit: parse(t, "quota 5/day calendar Europe/Berlin"), Key: weir.NewKey("account", "a")}
 	for restart := range int64(5) {
 		s := open(t, path, boltstore.Options{})
-		d, err := weir.NewLimiter(s, weir.Options{}).Take(context.Background(), op)
+		d, err := limiterOn(s).Take(context.Background(), op)
 		if err != nil || !d.Allowed || d.Used != restart+1 {
 			t.Fatalf("after restart %d: %+v, %v", restart, d, err)
 		}
@@ -91,7 +91,7 @@ func TestCase_B236_ADailyQuotaOutlivesTheProcess(t *testing.T) {
 	}
 	s := open(t, path, boltstore.Options{})
 	defer s.Close()
-	if d, err := weir.NewLimiter(s, weir.Options{}).Take(context.Background(), op); err != nil || d.Allowed {
+	if d, err := limiterOn(s).Take(context.Background(), op); err != nil || d.Allowed {
 		t.Fatalf("the sixth of five: %+v, %v", d, err)
 	}
 }

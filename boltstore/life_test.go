@@ -23,7 +23,7 @@ func ghosts(path string) error {
 	if err != nil {
 		return err
 	}
-	limiter := weir.NewLimiter(s, weir.Options{})
+	limiter := limiterOn(s)
 	for i, text := range ghostLimits {
 		l, err := ghost(i, text)
 		if err != nil {
@@ -65,7 +65,7 @@ func TestFieldsOfUnknownLimitsStay(t *testing.T) {
 	own := weir.Op{Limit: parse(t, dailyText), Key: ghostKey()}
 	for restart := range int64(3) {
 		s := open(t, path, boltstore.Options{})
-		if d, err := weir.NewLimiter(s, weir.Options{}).Take(ctx, own); err != nil || d.Used != restart+1 {
+		if d, err := limiterOn(s).Take(ctx, own); err != nil || d.Used != restart+1 {
 			t.Fatalf("%+v, %v", d, err)
 		}
 		if err := s.Close(); err != nil {
@@ -73,7 +73,7 @@ func TestFieldsOfUnknownLimitsStay(t *testing.T) {
 		}
 	}
 	s := open(t, path, boltstore.Options{})
-	limiter := weir.NewLimiter(s, weir.Options{})
+	limiter := limiterOn(s)
 	used := func(want int64) {
 		t.Helper()
 		for i, text := range ghostLimits {
@@ -99,7 +99,7 @@ func TestFieldsOfUnknownLimitsStay(t *testing.T) {
 	}
 	s = open(t, path, boltstore.Options{}) // and built before it opens
 	defer s.Close()
-	limiter = weir.NewLimiter(s, weir.Options{})
+	limiter = limiterOn(s)
 	used(2)
 }
 
@@ -135,7 +135,7 @@ func TestClockWentBack(t *testing.T) {
 		op := weir.Op{Limit: parse(t, "1/m burst 10"), Key: weir.NewKey("account", "a"), Cost: 10}
 		ctx := context.Background()
 		s := open(t, path, boltstore.Options{Now: clock.now})
-		if d, err := weir.NewLimiter(s, weir.Options{Now: clock.now}).Take(ctx, op); err != nil || !d.Allowed {
+		if d, err := weir.NewLimiter(s, weir.Options{Now: clock.now, Deadline: time.Minute}).Take(ctx, op); err != nil || !d.Allowed {
 			t.Fatalf("%+v, %v", d, err)
 		}
 		last := told(t, s)
@@ -144,7 +144,7 @@ func TestClockWentBack(t *testing.T) {
 		}
 		clock.advance(-back)
 		s = open(t, path, boltstore.Options{Now: clock.now})
-		limiter := weir.NewLimiter(s, weir.Options{Now: clock.now})
+		limiter := weir.NewLimiter(s, weir.Options{Now: clock.now, Deadline: time.Minute})
 		op.Cost = 1
 		if d, err := limiter.Take(ctx, op); err != nil || d.Allowed {
 			t.Errorf("%v back: an empty bucket allows: %+v, %v", back, d, err)
@@ -185,7 +185,7 @@ func TestWhatIsOverLeaves(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx := context.Background()
 		s := open(t, path, boltstore.Options{})
-		limiter := weir.NewLimiter(s, weir.Options{})
+		limiter := limiterOn(s)
 		take := func(text string, n int) {
 			for i := range n {
 				op := weir.Op{Limit: parse(t, text), Key: weir.NewKey(strings.Fields(text)[0], fmt.Sprint(i))}
@@ -209,7 +209,7 @@ func TestWhatIsOverLeaves(t *testing.T) {
 				t.Fatal(err)
 			}
 			s = open(t, path, boltstore.Options{})
-			limiter = weir.NewLimiter(s, weir.Options{})
+			limiter = limiterOn(s)
 		}
 		take("1/m burst 60", 500)
 		take("1/d burst 2", 10)
@@ -220,7 +220,7 @@ func TestWhatIsOverLeaves(t *testing.T) {
 			t.Fatalf("%+v; want 510 items and 2 records", rep)
 		}
 		s = open(t, path, boltstore.Options{})
-		limiter = weir.NewLimiter(s, weir.Options{})
+		limiter = limiterOn(s)
 		<-time.After(3 * time.Minute)
 		if st := s.Stats(); st.Keys != 10 || st.Evicted != 500 || st.Lost != 0 {
 			t.Errorf("after three minutes: %+v; want 10 keys", st)
@@ -257,7 +257,7 @@ func TestResetLeavesTheFile(t *testing.T) {
 	op := weir.Op{Limit: parse(t, dailyText), Key: weir.NewKey("account", "a")}
 	for range 2 {
 		s := open(t, path, boltstore.Options{})
-		limiter := weir.NewLimiter(s, weir.Options{})
+		limiter := limiterOn(s)
 		for range 2 {
 			if d, err := limiter.Take(ctx, op); err != nil || d.Used != 1 {
 				t.Fatalf("%+v, %v", d, err)
@@ -289,7 +289,7 @@ func TestManyItems(t *testing.T) {
 		return weir.Op{Limit: daily, Key: weir.NewKey("account", fmt.Sprint(n)), Cost: int64(n%5 + 1)}
 	}
 	s := open(t, path, boltstore.Options{})
-	limiter := weir.NewLimiter(s, weir.Options{})
+	limiter := limiterOn(s)
 	for n := range items {
 		if d, err := limiter.Take(ctx, op(n)); err != nil || !d.Allowed {
 			t.Fatalf("%+v, %v", d, err)
@@ -300,7 +300,7 @@ func TestManyItems(t *testing.T) {
 	}
 	all := func(s *boltstore.Store) {
 		t.Helper()
-		limiter := weir.NewLimiter(s, weir.Options{})
+		limiter := limiterOn(s)
 		for n := range items {
 			ds, err := limiter.Peek(ctx, op(n))
 			if err != nil || ds[0].Used != int64(n%5+1) {
@@ -335,7 +335,7 @@ func TestBoundIsReported(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "weir.db")
 	var heard []uint64
 	s := open(t, path, boltstore.Options{MaxKeys: 100, Lost: func(total uint64) { heard = append(heard, total) }})
-	limiter := weir.NewLimiter(s, weir.Options{})
+	limiter := limiterOn(s)
 	ctx := context.Background()
 	for n := range 300 {
 		if d, err := limiter.Take(ctx, weir.Op{Limit: parse(t, dailyText), Key: weir.NewKey("account", fmt.Sprint(n))}); err != nil || !d.Allowed {
@@ -370,7 +370,7 @@ func TestPrefix(t *testing.T) {
 	for round := range int64(2) {
 		for _, prefix := range []string{"", "blue/", "green/"} {
 			s := open(t, path, boltstore.Options{Prefix: prefix})
-			if d, err := weir.NewLimiter(s, weir.Options{}).Take(ctx, op); err != nil || d.Used != round+1 {
+			if d, err := limiterOn(s).Take(ctx, op); err != nil || d.Used != round+1 {
 				t.Errorf("round %d, prefix %q: %+v, %v", round, prefix, d, err)
 			}
 			_, version, err := s.Get(ctx, "record")
@@ -394,7 +394,7 @@ func TestPrefix(t *testing.T) {
 func TestGroupCommit(t *testing.T) {
 	s := open(t, filepath.Join(t.TempDir(), "weir.db"), boltstore.Options{Sync: boltstore.SyncAlways})
 	defer s.Close()
-	limiter := weir.NewLimiter(s, weir.Options{Deadline: time.Minute})
+	limiter := limiterOn(s)
 	const callers, each = 64, 20
 	var wg sync.WaitGroup
 	for n := range callers {

@@ -8,7 +8,6 @@ import (
 	"os"
 	"strings"
 
-	"github.com/weirlabs/weir"
 	"github.com/weirlabs/weir/internal/plan"
 )
 
@@ -172,7 +171,7 @@ func (s *Store) load() (txid uint64, err error) {
 			head: func(f *found) error {
 				s.clock.start(f.seen)
 				now = s.clock.now()
-				s.start(f)
+				s.start(f.names)
 				return nil
 			},
 			item: func(key, payload []byte) error {
@@ -194,6 +193,9 @@ func (s *Store) load() (txid uint64, err error) {
 	if err != nil {
 		return 0, err
 	}
+	for i := range s.shards {
+		s.shards[i].loaded()
+	}
 	return f.meta.txid, nil
 }
 
@@ -205,16 +207,11 @@ func (s *Store) take(key, payload []byte, now int64) {
 	}
 	item := plan.KeyFromText(text)
 	sh := s.shard(item)
-	idle := idleOf(payload)
-	if idle <= now || !item.Valid() {
+	if idleOf(payload) <= now || !item.Valid() {
 		sh.gone = append(sh.gone, text)
 		return
 	}
-	var cells weir.Cells
-	rest := s.names.split(payload[8:], &cells)
-	n, _, live := sh.insert(item, cells, foreign{rest, idle}, now)
-	sh.marks[n] |= isStored
-	s.dropped.Add(uint64(live))
+	sh.load(item, payload)
 }
 
 // idleOf is the time from which an item means nothing any more.

@@ -74,18 +74,32 @@ func (sh *shard) dropped(n uint32, e *table.Entry) {
 	sh.marks[n] &= isDirty // it stays in that list
 }
 
-// insert adds an item that is not there.
-func (sh *shard) insert(key weir.Key, cells weir.Cells, rest foreign, now int64) (n uint32, idle, live int) {
-	n, idle, live = sh.Insert(key, cells, now)
+// markable makes room for the marks of an entry.
+func (sh *shard) markable(n uint32) {
 	for int(n) >= len(sh.marks) {
 		sh.marks = append(sh.marks, 0)
 	}
-	if len(rest.cells) > 0 {
-		sh.foreign[n] = rest
+}
+
+// load takes up an item of the file.
+func (sh *shard) load(key weir.Key, payload []byte) {
+	var cells weir.Cells
+	rest := sh.names.split(payload[8:], &cells)
+	n := sh.Add(key, cells)
+	sh.markable(n)
+	sh.marks[n] |= isStored
+	if len(rest) > 0 {
+		sh.foreign[n] = foreign{rest, idleOf(payload)}
 		sh.marks[n] |= isForeign
-		sh.Grew(len(rest.cells))
+		sh.Grew(len(rest))
 	}
-	return n, idle, live
+}
+
+// loaded raises the bounds to what the file holds and some more: nothing of it
+// may go because it is much.
+func (sh *shard) loaded() {
+	sh.MaxKeys = max(sh.MaxKeys, sh.Len()*9/8)
+	sh.MaxBytes = max(sh.MaxBytes, sh.Bytes()*9/8)
 }
 
 func (sh *shard) soil(n uint32) {
@@ -169,8 +183,9 @@ func (sh *shard) unlock(item weir.Key, changed bool) (idle, live int) {
 			return 0, 0
 		}
 		var n uint32
-		n, idle, live = sh.insert(item, sh.fresh, foreign{}, sh.at)
+		n, idle, live = sh.Insert(item, sh.fresh, sh.at)
 		sh.fresh = weir.Cells{}
+		sh.markable(n)
 		sh.soil(n)
 		return idle, live
 	}

@@ -19,7 +19,7 @@ const (
 	flushEvery = time.Second / 2 // together with the write itself: within a second
 	retryEvery = time.Second / 4 // while the file can't be written
 	stallAfter = 5 * time.Second // of one commit: then takes fail until it ends
-	gatherFor  = time.Millisecond
+	gatherFor  = 2 * time.Millisecond
 	sweepIn    = 120     // flushes in which all items are looked at for idle ones
 	perCommit  = 1 << 16 // changes in one transaction
 )
@@ -32,7 +32,7 @@ type writer struct {
 
 	mu     sync.Mutex
 	next   *batch
-	expect int // size of the last batch: how many may be about to join again
+	expect int // how many may want to write now: those of the last batch, and those who came during it
 
 	kick chan struct{} // somebody has joined
 	full chan struct{} // as many as were expected have
@@ -133,8 +133,9 @@ func (s *Store) write() {
 	}
 }
 
-// gather waits a moment for those who joined the last batch: they have just been
-// answered, and a batch of all of them costs no more than one of the first.
+// gather waits a moment, at most as long as a commit takes, for those who were
+// answered by the last one: a batch of all of them costs no more than one of the
+// first.
 func (s *Store) gather() {
 	s.mu.Lock()
 	missing := s.next.size < s.expect
@@ -144,7 +145,7 @@ func (s *Store) gather() {
 	}
 	select {
 	case <-s.full:
-	case <-time.After(min(s.lastTook/2, gatherFor)):
+	case <-time.After(min(s.lastTook, gatherFor)):
 	}
 }
 
@@ -153,11 +154,6 @@ func (s *Store) flush() error {
 	s.mu.Lock()
 	b := s.next
 	s.next = newBatch()
-	s.expect = b.size
-	select {
-	case <-s.full:
-	default:
-	}
 	s.mu.Unlock()
 
 	began := time.Now()
@@ -167,6 +163,13 @@ func (s *Store) flush() error {
 	}
 	stalled.Stop()
 	s.lastTook = time.Since(began)
+	s.mu.Lock()
+	s.expect = b.size + s.next.size
+	select {
+	case <-s.full: // of an earlier expectation
+	default:
+	}
+	s.mu.Unlock()
 	close(b.done)
 	return b.err
 }

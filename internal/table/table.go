@@ -94,13 +94,19 @@ func (t *Table) Find(key plan.Key) (uint32, bool) {
 // Insert adds an entry with these cells for a key that is not there. To stay
 // within bounds it drops others: idle ones, which held nothing, and live ones.
 func (t *Table) Insert(key plan.Key, cells plan.Cells, now int64) (n uint32, idle, live int) {
-	size := int64(len(key.String()) + overhead + cells.Extra())
+	size := size(key, cells.Extra())
 	idle = t.Sweep(now, idleCheck)
 	for t.keys > 0 && (t.keys >= t.MaxKeys || t.bytes+size > t.MaxBytes) {
 		gone, lost := t.makeRoom(now)
 		idle += gone
 		live += lost
 	}
+	return t.Add(key, cells), idle, live
+}
+
+// Add is Insert without a look at the bounds, for items that are all to be taken
+// up, whatever there is room for.
+func (t *Table) Add(key plan.Key, cells plan.Cells) (n uint32) {
 	if (t.keys+1)*4 > len(t.index)*3 {
 		t.grow()
 	}
@@ -117,9 +123,12 @@ func (t *Table) Insert(key plan.Key, cells plan.Cells, now int64) (n uint32, idl
 	e.Key, e.Cells = key, cells
 	t.place(ref{uint32(key.Hash()), n + 1})
 	t.keys++
-	t.bytes += size
-	return n, idle, live
+	t.bytes += size(key, cells.Extra())
+	return n
 }
+
+// size is what an item counts for in bytes.
+func size(key plan.Key, extra int) int64 { return int64(len(key.String()) + overhead + extra) }
 
 func (t *Table) place(r ref) {
 	mask := uint32(len(t.index) - 1)
@@ -145,7 +154,7 @@ func (t *Table) grow() {
 func (t *Table) Remove(n uint32, extra int) {
 	e := t.Entry(n)
 	t.keys--
-	t.bytes -= int64(len(e.Key.String()) + overhead + extra)
+	t.bytes -= size(e.Key, extra)
 	mask := uint32(len(t.index) - 1)
 	gap := uint32(e.Key.Hash()) & mask
 	for t.index[gap].number != n+1 {
