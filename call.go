@@ -2,7 +2,6 @@ package weir
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"math/bits"
 	"slices"
@@ -29,10 +28,11 @@ func (c *call) take(ctx context.Context) (Decision, error) {
 	}
 	asking, cancel := c.limiter.within(ctx)
 	defer cancel()
-	for c.taken < len(c.order) {
+	refused := c.refusedAlready()
+	for !refused && c.taken < len(c.order) {
 		group := c.group(c.taken)
-		refused, err := c.takeItem(ctx, asking, group)
-		if err != nil {
+		var err error
+		if refused, err = c.takeItem(ctx, asking, group); err != nil {
 			return Decision{}, err
 		}
 		if refused {
@@ -111,16 +111,14 @@ func (c *call) takeItem(ctx, asking context.Context, group []int) (refused bool,
 		l.local.Unlock(key)
 		return refused, nil
 	}
-	asks := make([]pipeline.Ask, len(group))
-	verdicts := make([]plan.Verdict, len(group))
+	asks, verdicts := c.asks(group)
 	keep := true // a call that goes on although nobody answered stays charged
-	for n, i := range group {
+	for _, i := range group {
 		op := &c.ops[i]
-		asks[n] = pipeline.Ask{Spec: op.spec(), Cost: c.costs[i], Shadow: op.Shadow}
 		keep = keep && (op.Shadow || op.OnFail == FailAllow)
 	}
 	if l.share.Owes(key) {
-		err = l.repay(asking, key)
+		err = l.pipe.Repay(asking, &l.share, key, l.now)
 	}
 	if err == nil {
 		refused, err = l.pipe.Take(ctx, asking, key, asks, keep, verdicts)
@@ -128,6 +126,51 @@ func (c *call) takeItem(ctx, asking context.Context, group []int) (refused bool,
 	if err != nil {
 		return c.failed(ctx, group, storeError(err))
 	}
+	c.fill(group, verdicts)
+	return refused, nil
+}
+
+// refusedAlready reports whether one of several keys refuses without being
+// asked: then none is, and what would be taken of a narrower one need not be
+// given back.
+func (c *call) refusedAlready() bool {
+	if len(c.order) < 2 || len(c.group(0)) == len(c.order) {
+		return false
+	}
+	never := false
+	for i := range c.ops {
+		if op := &c.ops[i]; c.costs[i] > op.Limit.Max() && !op.Shadow {
+			c.each[i] = decide(op.Limit, c.costs[i], plan.Verdict{Never: true, Unseen: true})
+			never = true
+		}
+	}
+	if never || c.limiter.local != nil {
+		return never
+	}
+	for from := 0; from < len(c.order); {
+		group := c.group(from)
+		asks, verdicts := c.asks(group)
+		if c.limiter.pipe.Refuses(c.ops[group[0]].Key, asks, verdicts) {
+			c.fill(group, verdicts)
+			return true
+		}
+		from += len(group)
+	}
+	return false
+}
+
+// asks is what the ops of one key want of the store, with room for its verdicts.
+func (c *call) asks(group []int) ([]pipeline.Ask, []plan.Verdict) {
+	asks := make([]pipeline.Ask, len(group))
+	for n, i := range group {
+		op := &c.ops[i]
+		asks[n] = pipeline.Ask{Spec: op.spec(), Cost: c.costs[i], Shadow: op.Shadow}
+	}
+	return asks, make([]plan.Verdict, len(group))
+}
+
+// fill decides the ops of one key by their verdicts.
+func (c *call) fill(group []int, verdicts []plan.Verdict) {
 	for n, i := range group {
 		v := &verdicts[n]
 		if v.Unseen && !v.Never {
@@ -136,7 +179,6 @@ func (c *call) takeItem(ctx, asking context.Context, group []int) (refused bool,
 		c.each[i] = decide(c.ops[i].Limit, c.costs[i], *v)
 		c.stamps[i] = v.Stamp
 	}
-	return refused, nil
 }
 
 // step decides under an item's lock.
@@ -237,15 +279,6 @@ func (c *call) decideHere(group []int) (refused bool) {
 		}
 	}
 	return refused
-}
-
-// repay charges what FailLocal let through while the store could not be asked.
-func (l *Limiter) repay(ctx context.Context, key Key) (err error) {
-	l.share.Repay(key, l.now(), func(next pipeline.Planner) bool {
-		err = l.pipe.Update(ctx, key, false, next)
-		return err == nil || errors.Is(err, ErrOutcomeUnknown)
-	})
-	return err
 }
 
 // untaken marks an op of which the store holds nothing to give back.

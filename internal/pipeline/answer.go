@@ -27,6 +27,12 @@ func (p *Pipeline) present(l *lane, pending []*take) []*take {
 func (p *Pipeline) allow(l *lane, b *batch, state *plan.Cells, now int64) {
 	later := make([]total, len(b.totals))
 	copy(later, b.totals)
+	for _, u := range p.answer(l, b, later, state, now) {
+		p.enter(l, nil, u)
+	}
+}
+
+func (p *Pipeline) answer(l *lane, b *batch, later []total, state *plan.Cells, now int64) (back []*update) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, t := range b.fits {
@@ -48,10 +54,11 @@ func (p *Pipeline) allow(l *lane, b *batch, state *plan.Cells, now int64) {
 			t.verdicts[i] = v
 		}
 		if t.left {
-			l.updates = append(l.updates, giveBack(t))
+			back = append(back, giveBack(t))
 		}
 		close(t.done)
 	}
+	return back
 }
 
 // giveBack returns what a take took whose caller has gone.
@@ -106,9 +113,7 @@ func (p *Pipeline) tidy(ctx context.Context, l *lane, asks []Ask, taken bool, st
 	if !due {
 		return
 	}
-	if after, at, applied, err := p.write(ctx, l.item, &w, false); err == nil && applied {
-		p.remember(l, after, at)
-	}
+	_, _, _, _ = p.write(ctx, l, &w, false)
 }
 
 // fail answers the takes that could not be decided.

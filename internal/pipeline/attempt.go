@@ -12,13 +12,14 @@ import (
 // attempts bounds how often one write is sent again.
 const attempts = 6
 
-// write sends one write until its outcome is known. A nonce names this very
-// write, so that after a lost reply the same write can be sent again: the store
-// then finds the nonce in the item and reports the write as applied. With
-// repeat false it is sent once.
+// write sends one write to a lane's item until its outcome is known, and
+// remembers what the item then looked like. A nonce names this very write, so
+// that after a lost reply the same write can be sent again: the store then finds
+// the nonce in the item and reports the write as applied. With repeat false,
+// what may have been applied is not sent again.
 //
 // An error that wraps OutcomeUnknown is neither: the write may have been applied.
-func (p *Pipeline) write(ctx context.Context, item plan.Key, w *plan.Write, repeat bool) (state *plan.Cells, now int64, applied bool, err error) {
+func (p *Pipeline) write(ctx context.Context, l *lane, w *plan.Write, repeat bool) (state *plan.Cells, now int64, applied bool, err error) {
 	w.Keep = max(w.Keep, p.o.Keep())
 	if p.o.Nonces {
 		w.Nonce = rand.Uint64() | 1
@@ -27,35 +28,37 @@ func (p *Pipeline) write(ctx context.Context, item plan.Key, w *plan.Write, repe
 	state = new(plan.Cells)
 	var unknown error
 	for attempt := 0; ; attempt++ {
-		which, now, err := p.send(ctx, item, tries, state)
+		began := p.clock()
+		which, now, err := p.send(ctx, l.item, tries, state)
+		again := false
 		switch {
-		case err == nil && which >= 0:
+		case err == nil:
+			p.remember(l, state, now, began)
+			if unknown != nil && which < 0 {
+				// Refused, and not among the item's last nonces: it was applied
+				// and pushed out by others since, or it never was. Nobody can tell.
+				break
+			}
 			if unknown != nil {
 				p.stats.lost.Add(1)
 			}
-			return state, now, true, nil
-		case err == nil && unknown == nil:
-			return state, now, false, nil
-		case err == nil:
-			// Refused, and not among the item's last nonces: it was applied and
-			// pushed out by others since, or it never was. Nobody can tell.
-			p.stats.unknown.Add(1)
-			return nil, 0, false, unknown
+			return state, now, which >= 0, nil
 		case errors.Is(err, p.o.Errors.OutcomeUnknown):
 			unknown = err
-		case !errors.Is(err, p.o.Errors.Unreachable):
-			if unknown != nil {
-				err = unknown
-			}
-			return nil, 0, false, err
+			again = repeat && p.o.Nonces
+		case errors.Is(err, p.o.Errors.Unreachable):
+			again = true
+		case errors.Is(err, p.o.Errors.Throttled):
+			again = unknown != nil // else the lane slows down
 		}
-		if attempt == attempts || !repeat || unknown != nil && !p.o.Nonces || !p.backoff(ctx, attempt) {
-			if unknown != nil {
-				p.stats.unknown.Add(1)
-				return nil, 0, false, unknown
-			}
-			return nil, 0, false, err
+		if again && attempt < attempts && !p.breaker.isOpen() && p.backoff(ctx, attempt) {
+			continue
 		}
+		if unknown != nil {
+			p.stats.unknown.Add(1)
+			err = unknown
+		}
+		return nil, 0, false, err
 	}
 }
 

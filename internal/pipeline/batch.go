@@ -99,6 +99,11 @@ func (b *batch) plan(known *plan.Cells, now int64, w *plan.Write) bool {
 // serve decides all takes of a batch: it writes what fits, and refuses only what
 // a state does not fit that the store has just returned.
 func (p *Pipeline) serve(l *lane, pending []*take) {
+	if !p.breaker.allow(p.clock()) {
+		p.stats.skipped.Add(uint64(len(pending)))
+		p.fail(l, pending, p.o.Errors.Open)
+		return
+	}
 	ctx, cancel := p.own(pending[0].ctx)
 	defer cancel()
 	if n := len(pending); n > 1 {
@@ -123,12 +128,12 @@ func (p *Pipeline) serve(l *lane, pending []*take) {
 			}
 		}
 		b := judge(pending, known, now)
-		if len(b.fits) == 0 {
+		if len(b.totals) == 0 && !fresh && known.Len() > 0 {
 			// What is only remembered refuses nobody: ask as if nothing were known.
 			known = nil
 			continue
 		}
-		if len(b.totals) == 0 {
+		if len(b.totals) == 0 && len(b.fits) > 0 {
 			p.allow(l, b, known, now) // shadows only, and none of them fits
 			if fresh {
 				p.tidy(ctx, l, b.fits[0].asks, true, known, now)
@@ -136,13 +141,13 @@ func (p *Pipeline) serve(l *lane, pending []*take) {
 			pending = b.rest
 			continue
 		}
-		if !b.plan(known, now, &w) {
+		if len(b.fits) == 0 || !b.plan(known, now, &w) {
 			break // what fits one by one fits together; see the test of that
 		}
 		if trips >= patience {
 			w.Freeze(now)
 		}
-		state, at, applied, err := p.write(ctx, l.item, &w, true)
+		state, at, applied, err := p.write(ctx, l, &w, true)
 		if errors.Is(err, p.o.Errors.Throttled) {
 			l.held(pending, err)
 			if sleep(ctx, l.calm(p, true)) {
@@ -155,7 +160,6 @@ func (p *Pipeline) serve(l *lane, pending []*take) {
 			return
 		}
 		l.calm(p, false)
-		p.remember(l, state, at)
 		trips++
 		known, now, fresh = state, at, true
 		if applied {

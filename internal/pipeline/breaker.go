@@ -22,7 +22,21 @@ const (
 	maxPause   = time.Second
 )
 
-// allow reports whether a call may be sent at this time.
+// isOpen reports whether the store failed just now.
+func (b *breaker) isOpen() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.open
+}
+
+// refuses reports whether no call may be sent at this time.
+func (b *breaker) refuses(now time.Duration) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.open && now < b.probeAt
+}
+
+// allow reports whether a call may be sent at this time, which then is sent.
 func (b *breaker) allow(now time.Duration) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -2,6 +2,7 @@ package pipeline
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"sync/atomic"
@@ -16,7 +17,7 @@ import (
 type lane struct {
 	item   plan.Key
 	users  int          // calls that hold the lane; guarded by the table
-	seenAt atomic.Int64 // when state was seen
+	seenAt atomic.Int64 // when state was asked for, on the pipeline's clock
 
 	mu      sync.Mutex
 	running bool
@@ -44,7 +45,8 @@ type take struct {
 type update struct {
 	ctx  context.Context
 	next Planner
-	read bool // ask the store before the first plan
+	read bool        // ask the store before the first plan
+	then func(error) // hears of the outcome, whether or not anybody waits; may be nil
 	err  error
 	done chan struct{}
 }
@@ -155,6 +157,9 @@ func (p *Pipeline) run(l *lane) {
 		l.mu.Unlock()
 		for _, u := range updates {
 			u.err = p.update(l, u)
+			if u.then != nil {
+				u.then(u.err)
+			}
 			close(u.done)
 		}
 		if len(takes) > 0 {
@@ -163,12 +168,13 @@ func (p *Pipeline) run(l *lane) {
 	}
 }
 
-// remember publishes what an item looked like. The state is not changed after.
-func (p *Pipeline) remember(l *lane, state *plan.Cells, now int64) {
+// remember publishes what an item looked like to a trip that began at a time of
+// the pipeline's clock. The state is not changed after.
+func (p *Pipeline) remember(l *lane, state *plan.Cells, now int64, began time.Duration) {
 	l.mu.Lock()
+	defer l.mu.Unlock()
 	l.state, l.then = state, now
-	l.mu.Unlock()
-	l.seenAt.Store(int64(p.clock()))
+	l.seenAt.Store(int64(began))
 }
 
 // calm sets how long the next write to a busy item has to wait: twice as long
@@ -193,9 +199,13 @@ func (p *Pipeline) own(ctx context.Context) (context.Context, context.CancelFunc
 	return context.WithTimeout(context.WithoutCancel(ctx), p.Deadline())
 }
 
-// update plans and applies until the planner has nothing left to write. A write
-// is sent once: what it gives back can't be given back twice.
+// update plans and applies until the planner has nothing left to write. What
+// may have been applied is not sent again: it can't be given back twice.
 func (p *Pipeline) update(l *lane, u *update) error {
+	if !p.breaker.allow(p.clock()) {
+		p.stats.skipped.Add(1)
+		return p.o.Errors.Open
+	}
 	ctx, cancel := p.own(u.ctx)
 	defer cancel()
 	var known *plan.Cells
@@ -209,19 +219,20 @@ func (p *Pipeline) update(l *lane, u *update) error {
 		now = at
 	}
 	var w plan.Write
-	for range maxTrips {
+	for trips := 0; trips < maxTrips; {
 		w.Reset()
 		if !u.next(known, now, &w) {
 			return nil
 		}
-		state, at, applied, err := p.write(ctx, l.item, &w, false)
-		if err != nil {
+		state, at, applied, err := p.write(ctx, l, &w, false)
+		if errors.Is(err, p.o.Errors.Throttled) && sleep(ctx, l.calm(p, true)) {
+			now = p.o.Now()
+			continue
+		}
+		if err != nil || applied {
 			return err
 		}
-		p.remember(l, state, at)
-		if applied {
-			return nil
-		}
+		trips++
 		known, now = state, at
 	}
 	return p.o.Errors.Busy

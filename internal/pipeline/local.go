@@ -16,8 +16,10 @@ type Local struct {
 
 // localItem is the state of one key, under the shares, and what they stand for.
 type localItem struct {
-	cells plan.Cells
-	owed  []owed
+	cells  plan.Cells
+	owed   []owed
+	paying bool // a repayment is under way
+	takes  int
 }
 
 // owed is a limit of which a share was used: what the share still shows as used
@@ -64,6 +66,7 @@ func (f *Local) Take(item plan.Key, shares []Share, now int64, verdicts []plan.V
 		verdicts[i] = s.Part.Step(&it.cells, now, s.Cost)
 		it.owe(s.Limit, s.Part)
 	}
+	it.takes++
 	return false
 }
 
@@ -81,7 +84,7 @@ func (it *localItem) owe(limit, share *plan.Spec) {
 func (f *Local) drop(now int64) bool {
 	n := 0
 	for key, it := range f.items {
-		if it.cells.IdleAt(now) <= now {
+		if !it.paying && it.cells.IdleAt(now) <= now {
 			delete(f.items, key)
 			return true
 		}
@@ -99,32 +102,61 @@ func (f *Local) Owes(item plan.Key) bool {
 	return f.items[item] != nil
 }
 
-// Repay charges a key's limits what the shares still show as used, and then
-// forgets the key. What has refilled since is not charged again. When charge
-// says that nothing was done, the key stays as it was.
-func (f *Local) Repay(item plan.Key, now int64, charge func(Planner) (done bool)) {
-	f.mu.Lock()
-	it := f.items[item]
-	delete(f.items, item)
-	f.mu.Unlock()
-	if it == nil {
-		return // another call is at it
-	}
-	done := charge(func(known *plan.Cells, at int64, w *plan.Write) bool {
-		any := false
-		for _, o := range it.owed {
-			if v := o.share.Look(&it.cells, now, 1); v.Used > 0 {
-				any = o.limit.Owe(known, at, v.Used, w) || any
-			}
-		}
-		return any
-	})
-	if done {
-		return
-	}
+// debt is what a key's shares showed as used when its repayment began.
+type debt struct {
+	owed  []owed
+	cells plan.Cells
+	now   int64
+	takes int
+}
+
+// begin starts a repayment. It is nil when there is none to make, or another
+// call is at it.
+func (f *Local) begin(item plan.Key, now int64) *debt {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.items[item] == nil {
-		f.items[item] = it
+	it := f.items[item]
+	if it == nil || it.paying {
+		return nil
+	}
+	it.paying = true
+	d := &debt{owed: append([]owed(nil), it.owed...), now: now, takes: it.takes}
+	d.cells.CopyFrom(&it.cells)
+	return d
+}
+
+// charge is the repayment's planner. What has refilled is not charged.
+func (d *debt) charge(known *plan.Cells, at int64, w *plan.Write) bool {
+	any := false
+	for _, o := range d.owed {
+		if n := o.used(d); n > 0 {
+			any = o.limit.Owe(known, at, n, w) || any
+		}
+	}
+	return any
+}
+
+func (o owed) used(d *debt) int64 { return o.share.Look(&d.cells, d.now, 1).Used }
+
+// end closes a repayment. What was paid is no longer owed; what was counted
+// meanwhile still is. When nothing was paid, the key stays as it was.
+func (f *Local) end(item plan.Key, d *debt, paid bool, now int64) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	it := f.items[item]
+	it.paying = false
+	if !paid {
+		return
+	}
+	if it.takes == d.takes {
+		delete(f.items, item)
+		return
+	}
+	for _, o := range d.owed {
+		var w plan.Write
+		v := o.share.Look(&d.cells, d.now, 1)
+		if o.share.GiveBack(&it.cells, now, v.Used, v.Stamp, &w) && w.Holds(&it.cells, now) {
+			w.Apply(&it.cells, now)
+		}
 	}
 }

@@ -49,7 +49,7 @@ type Options struct {
 	Nonces       bool          // the store may lose replies
 	Deadline     time.Duration // of one decision
 	NoMemo       bool
-	NoCoalescing bool          // every call is a write of its own; implies NoMemo
+	NoCoalescing bool          // every call is a write of its own; the last state is a hint, and no memo
 	Items        int           // that are remembered; default 65,536
 	Gap          time.Duration // between writes to one item; default 8 ms
 }
@@ -80,7 +80,7 @@ type Stats struct {
 	Memo        uint64 // calls that a memo refused
 	Coalesced   uint64 // calls that shared another's write
 	Trips       uint64 // round trips
-	LostReplies uint64 // writes whose reply was lost and that were found to be applied
+	LostReplies uint64 // writes whose reply was lost, and whose outcome another attempt found
 	Unknown     uint64 // writes of which nobody knows
 	Throttled   uint64 // trips that the store refused for an item's sake
 	Skipped     uint64 // calls that were not asked because the store had just failed
@@ -135,36 +135,73 @@ func (p *Pipeline) Take(ctx, asking context.Context, item plan.Key, asks []Ask, 
 		return true, nil
 	}
 	t := &take{ctx: ctx, asks: asks, verdicts: verdicts, done: make(chan struct{})}
-	if p.o.NoCoalescing {
-		if err := p.admit(); err != nil {
-			return false, err
-		}
-		p.serve(&lane{item: item}, []*take{t})
-		return t.refused, t.err
-	}
 	l := p.lanes.get(item)
 	defer p.lanes.put(l)
-	if !p.o.NoMemo && l.remembers(p, t) {
-		p.stats.memo.Add(1)
+	if p.memo(l, t) {
 		return true, nil
 	}
 	if err := p.admit(); err != nil {
 		return false, err
 	}
-	p.enter(l, t, nil)
+	if p.o.NoCoalescing {
+		p.lanes.hold(l)
+		go func() {
+			defer p.lanes.put(l)
+			p.serve(l, []*take{t})
+		}()
+	} else {
+		p.enter(l, t, nil)
+	}
 	if err := p.wait(ctx, asking, l, t, keep); err != nil {
 		return false, err
 	}
 	return t.refused, nil
 }
 
+// Refuses reports whether the memo refuses a call, and then fills verdicts. A
+// call for several items asks this of all of them before it takes from one.
+func (p *Pipeline) Refuses(item plan.Key, asks []Ask, verdicts []plan.Verdict) bool {
+	l := p.lanes.get(item)
+	defer p.lanes.put(l)
+	return p.memo(l, &take{asks: asks, verdicts: verdicts})
+}
+
+func (p *Pipeline) memo(l *lane, t *take) (refuses bool) {
+	if p.o.NoMemo || p.o.NoCoalescing || !l.remembers(p, t) {
+		return false
+	}
+	p.stats.memo.Add(1)
+	return true
+}
+
 // Update runs a planner on one item, in order with the takes. A write whose
-// outcome is unknown is not repeated: it happens at most once.
+// outcome is unknown is not repeated: it happens at most once. When ctx ends
+// first, it still happens.
 func (p *Pipeline) Update(ctx context.Context, item plan.Key, read bool, next Planner) error {
 	if err := p.admit(); err != nil {
 		return err
 	}
-	u := &update{ctx: ctx, next: next, read: read, done: make(chan struct{})}
+	return p.await(ctx, item, &update{ctx: ctx, next: next, read: read, done: make(chan struct{})})
+}
+
+// Repay charges a key's limits what Local still shows as used of them. It does
+// so at most once, however long the caller waits; while it has not been done,
+// the key stays as it is and counts on.
+func (p *Pipeline) Repay(ctx context.Context, f *Local, item plan.Key, now func() int64) error {
+	if err := p.admit(); err != nil {
+		return err
+	}
+	d := f.begin(item, now())
+	if d == nil {
+		return nil // another call is at it
+	}
+	return p.await(ctx, item, &update{ctx: ctx, next: d.charge, done: make(chan struct{}), then: func(err error) {
+		f.end(item, d, err == nil || errors.Is(err, p.o.Errors.OutcomeUnknown), now())
+	}})
+}
+
+// await puts an update into its item's lane, and waits for it while ctx lasts.
+func (p *Pipeline) await(ctx context.Context, item plan.Key, u *update) error {
 	l := p.lanes.get(item)
 	defer p.lanes.put(l)
 	p.enter(l, nil, u)
@@ -180,14 +217,32 @@ func (p *Pipeline) Update(ctx context.Context, item plan.Key, read bool, next Pl
 // there is one. known is nil until the store has answered.
 type Planner func(known *plan.Cells, now int64, w *plan.Write) bool
 
-// Read returns the item as the store has it.
-func (p *Pipeline) Read(ctx context.Context, item plan.Key) (state *plan.Cells, now int64, err error) {
-	if err := p.admit(); err != nil {
-		return nil, 0, err
+// Read returns the item as the store has it. A caller who leaves says nothing
+// of the store: the trip goes on without it.
+func (p *Pipeline) Read(ctx context.Context, item plan.Key) (*plan.Cells, int64, error) {
+	if !p.breaker.allow(p.clock()) {
+		p.stats.skipped.Add(1)
+		return nil, 0, p.o.Errors.Open
 	}
-	state = new(plan.Cells)
-	_, now, err = p.send(ctx, item, nil, state)
-	return state, now, err
+	type reply struct {
+		state plan.Cells
+		now   int64
+		err   error
+	}
+	replies := make(chan *reply, 1)
+	go func() {
+		own, cancel := p.own(ctx)
+		defer cancel()
+		r := new(reply)
+		_, r.now, r.err = p.send(own, item, nil, &r.state)
+		replies <- r
+	}()
+	select {
+	case r := <-replies:
+		return &r.state, r.now, r.err
+	case <-ctx.Done():
+		return nil, 0, ctx.Err()
+	}
 }
 
 // never answers a call that can't ever be allowed without asking anybody.
@@ -214,8 +269,10 @@ func (p *Pipeline) Deadline() time.Duration {
 	return p.o.Deadline
 }
 
+// admit turns a call away while the store is left alone. One that may try
+// claims that right when it is sent.
 func (p *Pipeline) admit() error {
-	if !p.breaker.allow(p.clock()) {
+	if p.breaker.refuses(p.clock()) {
 		p.stats.skipped.Add(1)
 		return p.o.Errors.Open
 	}
