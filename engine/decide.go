@@ -50,19 +50,24 @@ func (o *Outcome) add(r *policy.Rule, op *weir.Op, d *weir.Decision) {
 }
 
 func (e *Engine) decide(ctx context.Context, a *policy.Attributes, o *Outcome) {
-	m, ok := e.admit(ctx, a, o)
-	if !ok || o.Exempt != "" {
+	m, err := o.st.policy.Match(a)
+	if err != nil {
+		o.refuse(ctx, err)
+		return
+	}
+	if !e.admit(ctx, a, &m, o) || m.Exempt != "" {
 		return
 	}
 	if m.NeedsIdentity && !e.identify(ctx, a, o) {
 		return
 	}
-	ops, err := o.st.policy.Ops(&m, a, o.Identity)
+	var room [4]policy.Op
+	ops, err := o.st.policy.AppendOps(room[:0], &m, a, o.Identity)
 	if err != nil {
 		o.refuse(ctx, err)
 		return
 	}
-	o.first = len(o.Verdicts)
+	o.first = int16(len(o.Verdicts))
 	refused, err := e.take(ctx, o.st.rest, ops, o, false)
 	if err != nil {
 		o.refuse(ctx, err)
@@ -71,38 +76,27 @@ func (e *Engine) decide(ctx context.Context, a *policy.Attributes, o *Outcome) {
 	o.judge(refused)
 }
 
-// admit matches the request and takes from the edge rules. It reports whether
-// the request may go on.
-func (e *Engine) admit(ctx context.Context, a *policy.Attributes, o *Outcome) (policy.Match, bool) {
-	m, err := o.st.policy.Match(a)
+// admit takes from the edge rules. It reports whether the request may go on.
+func (e *Engine) admit(ctx context.Context, a *policy.Attributes, m *policy.Match, o *Outcome) bool {
+	o.Client, o.Exempt = m.Client, m.Exempt
+	var room [4]policy.Op
+	refused, err := e.take(ctx, o.st.edge, o.st.policy.AppendEdge(room[:0], m, a), o, true)
 	if err != nil {
 		o.refuse(ctx, err)
-		return m, false
-	}
-	o.Client = m.Client
-	if m.Exempt != "" {
-		o.Exempt = m.Exempt
-		return m, true
-	}
-	if len(m.Edge) == 0 {
-		return m, true
-	}
-	refused, err := e.take(ctx, o.st.edge, m.Edge, o, true)
-	if err != nil {
-		o.refuse(ctx, err)
-		return m, false
+		return false
 	}
 	if refused {
 		o.judge(true)
 	}
-	return m, !refused
+	return !refused
 }
 
 func (e *Engine) identify(ctx context.Context, a *policy.Attributes, o *Outcome) bool {
 	if e.o.Identify == nil {
 		return true
 	}
-	id, err := e.o.Identify(ctx, a)
+	sent := *a // so that only requests of which somebody is identified need memory for it
+	id, err := e.o.Identify(ctx, &sent)
 	if err != nil {
 		o.refuse(ctx, err)
 		return false

@@ -39,9 +39,6 @@ type Outcome struct {
 	// [weir.ReasonNotAsked].
 	Verdicts []Verdict
 
-	// Degraded reports that a store did not answer and a failure mode decided.
-	Degraded bool
-
 	// Client is the address that the policy takes for the caller's.
 	Client netip.Addr
 
@@ -51,14 +48,19 @@ type Outcome struct {
 	// DenialID names a refusal by a limit to people, in the body and in logs.
 	DenialID string
 
-	st       *state
-	eng      *Engine
-	now      int64
-	speaks   int // index into Verdicts, -1 for none
-	first    int // the first verdict that held belongs to
-	held     *weir.Reservation
-	judged   bool
-	verdicts [2]Verdict // room for the common case, without an allocation
+	// Degraded reports that a store did not answer and a failure mode decided.
+	Degraded bool
+
+	judged bool
+	speaks int16 // index into Verdicts, -1 for none
+	first  int16 // the first verdict that held belongs to
+	st     *state
+	eng    *Engine
+	now    int64
+	held   *weir.Reservation
+
+	// Room for the common case, without an allocation.
+	verdicts [1]Verdict
 }
 
 // Served reports whether the request goes on to the service.
@@ -71,7 +73,7 @@ func (o *Outcome) Limited() bool { return o.Status != 0 && o.Err == nil }
 // refusal the longest wait, of a served request one that is not known, else the
 // smallest share that remains. It is nil when no enforced limit was asked.
 func (o *Outcome) Speaks() *Verdict {
-	if o.speaks < 0 || o.speaks >= len(o.Verdicts) {
+	if o.speaks < 0 || int(o.speaks) >= len(o.Verdicts) {
 		return nil
 	}
 	return &o.Verdicts[o.speaks]
@@ -105,7 +107,7 @@ func (o *Outcome) CountsSuccess() bool {
 	if o.held == nil {
 		return false
 	}
-	for i := o.first; i < len(o.Verdicts); i++ {
+	for i := int(o.first); i < len(o.Verdicts); i++ {
 		if o.Verdicts[i].Rule.OnSuccess {
 			return true
 		}
@@ -172,7 +174,7 @@ func (o *Outcome) judge(refused bool) {
 			continue
 		}
 		if o.speaks < 0 || before(v, &o.Verdicts[o.speaks], refused) {
-			o.speaks = i
+			o.speaks = int16(i)
 		}
 	}
 	if !refused {

@@ -118,7 +118,7 @@ func (e *Engine) record(o *Outcome) {
 				continue
 			}
 			e.o.Decisions(o.recordOf(v, 1/share))
-		case v.Shadow || i == o.speaks:
+		case v.Shadow || i == int(o.speaks):
 			e.o.Decisions(o.recordOf(v, 1))
 		}
 	}

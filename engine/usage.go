@@ -70,11 +70,15 @@ func (e *Engine) Usage(ctx context.Context, a *policy.Attributes, o *Outcome) []
 }
 
 func (e *Engine) answerUsage(ctx context.Context, a *policy.Attributes, o *Outcome) []byte {
-	m, ok := e.admit(ctx, a, o)
-	if !ok || !e.identify(ctx, a, o) {
+	p := o.st.policy
+	m, err := p.Match(a)
+	if err != nil {
+		o.refuse(ctx, err)
 		return nil
 	}
-	p := o.st.policy
+	if !e.admit(ctx, a, &m, o) || !e.identify(ctx, a, o) {
+		return nil
+	}
 	if auth := p.Auth(); (auth.JWT != nil || auth.APIKeys != nil) && o.Identity.Claims == nil && o.Identity.KeyOwner == "" {
 		o.refuse(ctx, &policy.RequestError{Status: http.StatusUnauthorized, Code: "unauthorized",
 			Reason: "Usage is shown to its caller only: send a valid token or API key."})

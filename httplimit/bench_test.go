@@ -66,3 +66,39 @@ func BenchmarkHTTP(b *testing.B) {
 		})
 	}
 }
+
+// TestAllocations bounds what a request costs that no limit refuses, beyond the
+// handler behind: the call's record, the key, the fields.
+func TestAllocations(t *testing.T) {
+	bare := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusOK) })
+	for name, text := range map[string]string{
+		"one limit": benchPolicy,
+		"edge rule and limit": benchPolicy + `
+edge:
+  - {name: all, limit: sliding 1000000000/5m, by: ip}
+`,
+		"unlimited path": "weir: 1\nedge:\n  - {name: auth, limit: 1/s, by: ip, path: /auth/*}\n",
+	} {
+		store := memstore.New(memstore.Options{})
+		e, err := engine.New(engine.Options{Policy: load(t, text), Store: store, Logger: slog.New(slog.DiscardHandler)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		h := httplimit.New(e).Handler(bare)
+		r := httptest.NewRequest("GET", "/v1/things", nil)
+		w := &nullWriter{make(http.Header)}
+		h.ServeHTTP(w, r)
+		if name != "unlimited path" && len(w.h["Ratelimit"]) != 1 {
+			t.Fatalf("%s: %v", name, w.h)
+		}
+		own := testing.AllocsPerRun(200, func() { bare.ServeHTTP(w, r) })
+		const most = 5
+		if n := testing.AllocsPerRun(200, func() { h.ServeHTTP(w, r) }) - own; n > most {
+			t.Errorf("%s: %v allocations, want %d at most", name, n, most)
+		} else {
+			t.Logf("%s: %v allocations", name, n)
+		}
+		e.Close()
+		store.Close()
+	}
+}

@@ -20,7 +20,7 @@ import (
 	"net/http"
 	"net/netip"
 	"strings"
-	"sync"
+	"sync/atomic"
 
 	"github.com/weirlabs/weir"
 	"github.com/weirlabs/weir/engine"
@@ -44,16 +44,17 @@ func New(e *engine.Engine) *Middleware { return &Middleware{engine: e} }
 // http.ResponseController finds the rest.
 func (m *Middleware) Handler(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		var a policy.Attributes
+		attributes(&a, r)
 		c := &call{Context: r.Context(), m: m, w: w}
-		attributes(&c.attributes, r)
-		m.engine.Decide(r.Context(), &c.attributes, &c.outcome)
+		m.engine.Decide(r.Context(), &a, &c.outcome)
 		switch {
 		case !c.outcome.Served():
-			write(w, m.writer.Refusal(&c.outcome, &c.attributes))
+			write(w, m.writer.Refusal(&c.outcome, &a))
 		case len(c.outcome.Verdicts) == 0:
 			next.ServeHTTP(w, r.WithContext(c)) // nothing to show and nothing to settle
 		default:
-			next.ServeHTTP(c.writer(), r.WithContext(c))
+			next.ServeHTTP(c.writer(), c.carried(r))
 			c.finish() // not reached by a panic: an abort without an answer stays counted
 		}
 	})
@@ -104,19 +105,23 @@ func Outcome(ctx context.Context) *engine.Outcome {
 // handler asks for it.
 type call struct {
 	context.Context
-	m          *Middleware
-	w          http.ResponseWriter
-	outcome    engine.Outcome
-	attributes policy.Attributes
-	values     [2]string // of header fields: those of the default style
-	committed  bool      // the response header is written, or as good as
-	grpc       bool      // the status is still to come, as a trailer
+	m         *Middleware
+	w         http.ResponseWriter
+	outcome   engine.Outcome
+	request   http.Request
+	values    [2]string // of header fields: those of the default style
+	committed bool      // the response header is written, or as good as
+	grpc      bool      // the status is still to come, as a trailer
 
-	once     sync.Once
-	decision context.Context // knows the decision, and nothing else
+	decision atomic.Pointer[context.Context] // knows the decision, and nothing else
 }
 
 type callKey struct{}
+
+func (c *call) carried(r *http.Request) *http.Request {
+	c.request = *r.WithContext(c)
+	return &c.request
+}
 
 // Value finds the call itself, the decision, and what the request's own context
 // holds, in this order.
@@ -124,13 +129,16 @@ func (c *call) Value(key any) any {
 	if key == (callKey{}) {
 		return c
 	}
-	c.once.Do(func() {
-		c.decision = context.Background()
+	decision := c.decision.Load()
+	if decision == nil { // made when first asked for; who makes it twice makes the same
+		made := context.Background()
 		if d, ok := c.outcome.Decision(); ok {
-			c.decision = weir.NewContext(c.decision, d)
+			made = weir.NewContext(made, d)
 		}
-	})
-	if v := c.decision.Value(key); v != nil {
+		decision = &made
+		c.decision.Store(decision)
+	}
+	if v := (*decision).Value(key); v != nil {
 		return v
 	}
 	return c.Context.Value(key)

@@ -9,15 +9,19 @@ import (
 	"github.com/weirlabs/weir"
 )
 
+func (p *Policy) client(a *Attributes) netip.Addr {
+	if p.proxies == nil {
+		return clean(a.Peer)
+	}
+	return clientAddress(a.Peer, a.Header["X-Forwarded-For"], p.proxies)
+}
+
 // clientAddress finds who is calling: the socket's peer, or behind trusted
 // proxies the last address that a trusted hop reports and that is none of ours.
 // An entry that cannot be read ends the walk: the hop that reported it is the
 // caller, because nothing to its left can be believed.
 func clientAddress(peer netip.Addr, forwarded []string, trusted *bart.Lite) netip.Addr {
 	hop := clean(peer)
-	if trusted == nil {
-		return hop
-	}
 	for i := len(forwarded) - 1; i >= 0; i-- {
 		field := forwarded[i]
 		for more := true; more; {
@@ -66,19 +70,24 @@ const addressKind = "ip"
 
 // addressID names an address in keys: IPv6 by its /64, which is what one
 // subscriber has. A peer without an address, as on a Unix socket, is "unknown".
-func addressID(a netip.Addr) string {
+func addressID(a netip.Addr) string { return string(appendAddressID(nil, a)) }
+
+func appendAddressID(b []byte, a netip.Addr) []byte {
 	a = clean(a)
 	if !a.IsValid() {
-		return "unknown"
+		return append(b, "unknown"...)
 	}
 	if a.Is6() {
 		p, _ := a.Prefix(64)
-		return p.Addr().String()
+		a = p.Addr()
 	}
-	return a.String()
+	return a.AppendTo(b)
 }
 
-func addressKey(a netip.Addr) weir.Key { return weir.NewKey(addressKind, addressID(a)) }
+func addressKey(a netip.Addr) weir.Key {
+	var room [48]byte // the id needs no string of its own: NewKey does not keep it
+	return weir.NewKey(addressKind, string(appendAddressID(room[:0], a)))
+}
 
 // normalHost is a host as it is compared: in lower case, without a port and
 // without a final dot.

@@ -4,6 +4,7 @@ import (
 	"net/netip"
 	"strings"
 	"testing"
+	"testing/fstest"
 
 	"github.com/gaissmai/bart"
 	"pgregory.net/rapid"
@@ -54,6 +55,33 @@ func TestClientAddress(t *testing.T) {
 				t.Errorf("got %s, want %s", got, c.want)
 			}
 		})
+	}
+}
+
+func TestProxiesOfOptionsAreTrustedBesideTheFiles(t *testing.T) {
+	for _, c := range []struct{ text, peer, want string }{
+		{"weir: 1\n", "127.0.0.1", "198.51.100.7"},
+		{"weir: 1\n", "::ffff:127.0.0.1", "198.51.100.7"},
+		{"weir: 1\n", "127.0.0.2", "127.0.0.2"},
+		{"weir: 1\n", "10.0.0.1", "10.0.0.1"},
+		{"weir: 1\ntrusted_proxies: [10.0.0.0/8]\n", "127.0.0.1", "198.51.100.7"},
+		{"weir: 1\ntrusted_proxies: [10.0.0.0/8]\n", "10.0.0.1", "198.51.100.7"},
+		{"weir: 1\ntrusted_proxies:\n  - 10.0.0.0/8\n", "192.0.2.9", "192.0.2.9"},
+	} {
+		fsys := fstest.MapFS{"weir.yaml": {Data: []byte(c.text)}}
+		p, err := Load(fsys, "weir.yaml", Options{TrustedProxies: []netip.Prefix{netip.MustParsePrefix("127.0.0.1/32"), netip.MustParsePrefix("::ffff:192.168.0.0/112")}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		a := get("GET", "/")
+		a.Peer, a.Header = netip.MustParseAddr(c.peer), map[string][]string{"X-Forwarded-For": {"198.51.100.7"}}
+		if m, err := p.Match(a); err != nil || m.Client.String() != c.want {
+			t.Errorf("%q from %s: the client is %s, want %s; %v", c.text, c.peer, m.Client, c.want, err)
+		}
+	}
+	_, err := Load(fstest.MapFS{"weir.yaml": {Data: []byte("weir: 1\n")}}, "weir.yaml", Options{TrustedProxies: []netip.Prefix{{}}})
+	if err == nil || !strings.Contains(err.Error(), "Options.TrustedProxies") {
+		t.Errorf("a network that is none: %v", err)
 	}
 }
 

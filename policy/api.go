@@ -93,18 +93,19 @@ const (
 type Op struct {
 	weir.Op
 	Rule *Rule
+
+	rank uint8 // of equally narrow keys, a higher one is asked later
 }
 
 // Match is what the policy makes of a request before anybody is identified.
 // It holds no reference to the request.
 type Match struct {
-	Exempt        string // the exemption's name; then nothing else is set
+	Exempt        string // the exemption's name; then no limit applies
 	Client        netip.Addr
-	Edge          []Op // taken first, from this process's memory
 	NeedsIdentity bool // a gateway limit, a limit or an operation applies
 	NeedsKey      bool // a gateway route: without an API key the answer is 401
 
-	app matched // what Ops needs; private to this package
+	found matched
 }
 
 // A RequestError is a request that weir answers itself, before any limit.

@@ -284,8 +284,8 @@ func keyOf(pairs []string) weir.Key {
 	return k
 }
 
-// partValue is what a part of a request says, or "" without one.
-func (p *part) value(h *appHit, a *Attributes, query *url.Values) string {
+// part is what a part of a request says, or "" without one.
+func (r *resolver) part(p *part, h *appHit) string {
 	var v string
 	switch p.from {
 	case pathPart:
@@ -293,12 +293,12 @@ func (p *part) value(h *appHit, a *Attributes, query *url.Values) string {
 			v = h.pattern.value(h.path, p.name)
 		}
 	case headerPart:
-		v = strings.Join(a.Header[p.name], ", ")
+		v = strings.Join(r.header[p.name], ", ")
 	case queryPart:
-		if *query == nil {
-			*query, _ = url.ParseQuery(a.RawQuery)
+		if r.query == nil {
+			r.query, _ = url.ParseQuery(r.rawQuery)
 		}
-		v = query.Get(p.name)
+		v = r.query.Get(p.name)
 	}
 	return idPart(v, maxID)
 }

@@ -4,6 +4,8 @@ import (
 	"math"
 	"slices"
 
+	"github.com/gaissmai/bart"
+
 	"github.com/weirlabs/weir"
 )
 
@@ -33,6 +35,7 @@ func (l *loader) compile(c *config) *Policy {
 		account: -1, gatewayKind: "partner",
 	}
 	k := &compiler{loader: l, config: c, p: p, names: map[string]*node{}}
+	k.compileProxies()
 	k.compileCallers()
 	k.compileExemptions()
 	k.compileEdge()
@@ -42,6 +45,20 @@ func (l *loader) compile(c *config) *Policy {
 	k.compileAuth()
 	k.findings()
 	return p
+}
+
+// compileProxies adds what [Options] trust.
+func (k *compiler) compileProxies() {
+	for _, prefix := range k.loader.proxies {
+		if prefix = unmapped(prefix); !prefix.IsValid() || prefix.Addr().Is4In6() {
+			k.report(Error, 0, 0, 0, "give networks such as 10.0.0.0/8", "Options.TrustedProxies holds %s, which is not a network of IPv4 or IPv6", prefix)
+			continue
+		}
+		if k.p.proxies == nil {
+			k.p.proxies = new(bart.Lite)
+		}
+		k.p.proxies.Insert(prefix.Masked())
+	}
 }
 
 // compileCallers knows three callers when the file names none; the address is

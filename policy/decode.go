@@ -20,8 +20,9 @@ const maxID = 256
 // wrong with it and returns a usable value, so that one pass finds everything.
 type loader struct {
 	document
-	fsys fs.FS
-	name string // the policy's file within fsys
+	fsys    fs.FS
+	name    string         // the policy's file within fsys
+	proxies []netip.Prefix // trusted beside those of the file
 }
 
 // row is one field of an object: its name, whether it must be there, and what
@@ -262,12 +263,9 @@ func (l *loader) prefixes(what string, to **bart.Lite, also func(*node, netip.Pr
 			}
 			p = netip.PrefixFrom(a, a.BitLen())
 		}
-		if a := p.Addr(); a.Is4In6() {
-			if p.Bits() < 96 {
-				l.wrong(n, "write the IPv4 network itself", "%s mixes IPv4 and IPv6", show(n.text))
-				return
-			}
-			p = netip.PrefixFrom(a.Unmap(), p.Bits()-96)
+		if p = unmapped(p); p.Addr().Is4In6() {
+			l.wrong(n, "write the IPv4 network itself", "%s mixes IPv4 and IPv6", show(n.text))
+			return
 		}
 		if p != p.Masked() {
 			l.doubt(n, "write "+p.Masked().String()+", or one address without /", "%s names one address, and means the whole network", show(n.text))
@@ -280,6 +278,15 @@ func (l *loader) prefixes(what string, to **bart.Lite, also func(*node, netip.Pr
 			also(n, p.Masked())
 		}
 	})
+}
+
+// unmapped makes an IPv4 network of one that is written as IPv6, where it is
+// one.
+func unmapped(p netip.Prefix) netip.Prefix {
+	if a := p.Addr(); a.Is4In6() && p.Bits() >= 96 {
+		return netip.PrefixFrom(a.Unmap(), p.Bits()-96)
+	}
+	return p
 }
 
 // limit is one limit of the file, and where it stands.

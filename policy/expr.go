@@ -26,8 +26,9 @@ type facts struct {
 	Header func(name string) string `expr:"header"`
 	Query  func(name string) string `expr:"query"`
 
-	attributes *Attributes
-	values     url.Values
+	sent     map[string][]string // headers
+	rawQuery string
+	values   url.Values // of rawQuery, once it is asked for
 }
 
 // The functions are made once for each value of facts, so that a request makes
@@ -35,11 +36,11 @@ type facts struct {
 var factsPool = sync.Pool{New: func() any {
 	f := new(facts)
 	f.Header = func(name string) string {
-		return strings.Join(f.attributes.Header[http.CanonicalHeaderKey(name)], ", ")
+		return strings.Join(f.sent[http.CanonicalHeaderKey(name)], ", ")
 	}
 	f.Query = func(name string) string {
 		if f.values == nil {
-			f.values, _ = url.ParseQuery(f.attributes.RawQuery)
+			f.values, _ = url.ParseQuery(f.rawQuery)
 		}
 		return f.values.Get(name)
 	}
@@ -56,12 +57,12 @@ func newFacts(a *Attributes, path string, client netip.Addr, plan string, id Ide
 	if client.IsValid() {
 		f.IP = client.String()
 	}
-	f.attributes, f.values = a, nil
+	f.sent, f.rawQuery, f.values = a.Header, a.RawQuery, nil
 	return f
 }
 
 func (f *facts) free() {
-	f.Claims, f.attributes, f.values = nil, nil, nil
+	f.Claims, f.sent, f.values = nil, nil, nil
 	factsPool.Put(f)
 }
 
@@ -88,7 +89,7 @@ func (c *cost) of(f *facts) int64 {
 		}
 		return int64(math.Ceil(n))
 	case c.header != "":
-		sent := f.attributes.Header[c.header]
+		sent := f.sent[c.header]
 		if len(sent) != 1 {
 			return 1
 		}

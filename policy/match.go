@@ -8,12 +8,37 @@ import (
 	"github.com/weirlabs/weir"
 )
 
-// matched is what Ops needs of a Match.
+// matched is what the ops of a Match are made of.
 type matched struct {
-	ip      weir.Key // of the address, if an edge rule made it
+	ip      weir.Key // of the address, once an edge rule made it
 	gateway bool     // the gateway's limits apply to a caller with a plan there
 	path    string   // the first reading, for expressions
-	hits    []appHit // operations and limits
+	edge    few[*rule]
+	app     few[appHit] // operations and limits
+}
+
+// few is a list whose first elements, mostly all there are, need no memory of
+// their own.
+type few[T any] struct {
+	n     int
+	first [2]T
+	more  []T
+}
+
+func (f *few[T]) add(x T) {
+	if f.n < len(f.first) {
+		f.first[f.n] = x
+	} else {
+		f.more = append(f.more, x)
+	}
+	f.n++
+}
+
+func (f *few[T]) at(i int) *T {
+	if i < len(f.first) {
+		return &f.first[i]
+	}
+	return &f.more[i-len(f.first)]
 }
 
 // appHit is an operation or a limit that a request matched.
@@ -31,18 +56,20 @@ type appHit struct {
 // an exemption only when all do.
 //
 // The error is a *[RequestError]. Match asks no store.
-func (p *Policy) Match(a *Attributes) (Match, error) {
-	var m Match
+func (p *Policy) Match(a *Attributes) (m Match, err error) {
 	method := strings.ToUpper(a.Method)
 	if method == http.MethodConnect || method == http.MethodTrace {
 		return m, &RequestError{http.StatusMethodNotAllowed, "method_not_allowed", method + " is not served"}
 	}
-	paths, err := readPath(a.Path)
-	if err != nil {
+	var paths readings
+	if err := paths.read(a.Path); err != nil {
 		return m, err
 	}
-	m.Client = clientAddress(a.Peer, a.Header["X-Forwarded-For"], p.proxies)
-	q := request{method: method, host: normalHost(a.Host), preflight: method == http.MethodOptions && isPreflight(a)}
+	m.Client = p.client(a)
+	q := request{method: method, preflight: method == http.MethodOptions && isPreflight(a)}
+	if p.trie.hosts {
+		q.host = normalHost(a.Host)
+	}
 	var room [16]hit
 	hits := room[:0]
 	for i := range paths.all() {
@@ -56,28 +83,21 @@ func (p *Policy) Match(a *Attributes) (Match, error) {
 	}
 	// The lenient reading comes first: of the many spellings of one resource it
 	// makes one value, and so one counter.
-	slices.SortFunc(hits, func(a, b hit) int {
-		switch {
-		case a.target != b.target:
-			return int(a.target - b.target)
-		case a.reading != b.reading:
-			return int(b.reading - a.reading)
-		case a.pattern == nil || b.pattern == nil:
-			return 0
-		}
-		return a.pattern.order - b.pattern.order
-	})
+	if len(hits) > 1 {
+		slices.SortFunc(hits, inOrder)
+	}
 	if m.Exempt = p.exempted(hits, paths.n); m.Exempt != "" {
 		return m, nil
 	}
-	m.app.path = paths.r[0].text
+	m.found.path = paths.r[0].text
 	var found [2][2]int // operations by reading, as the path is and with another last slash: index of the hit + 1
-	route := false
+	route, operated := false, false
 	for i := range hits {
 		h := &hits[i]
 		t := &p.targets[h.target]
 		switch {
 		case t.kind == operation:
+			operated = true
 			at := &found[h.reading][0]
 			if h.loose {
 				at = &found[h.reading][1]
@@ -89,36 +109,50 @@ func (p *Policy) Match(a *Attributes) (Match, error) {
 			route = true
 		case t.kind == edgeRule && first(hits, i):
 			if t.except == nil || !m.Client.IsValid() || !t.except.Contains(m.Client) {
-				m.Edge = p.edgeOps(m.Edge, t.rule, &m, a)
+				m.found.edge.add(t.rule)
 			}
 		}
 	}
-	for _, n := range operations(hits, [2]int{operationOf(hits, found[0]), operationOf(hits, found[1])}) {
-		if n > 0 {
-			m.app.add(p, &hits[n-1], &paths)
+	if operated {
+		for _, n := range operations(hits, [2]int{operationOf(hits, found[0]), operationOf(hits, found[1])}) {
+			if n > 0 {
+				m.found.app.add(p.appHit(&hits[n-1], &paths))
+			}
 		}
 	}
 	for i := range hits {
 		if p.targets[hits[i].target].kind == limit && first(hits, i) {
-			m.app.add(p, &hits[i], &paths)
+			m.found.app.add(p.appHit(&hits[i], &paths))
 		}
 	}
 	m.NeedsKey = route
-	m.app.gateway = p.gateway != nil && (route || !p.gatewayMatch && !q.preflight)
-	m.NeedsIdentity = route || len(m.app.hits) > 0 || m.app.gateway && p.sentKey(a)
+	m.found.gateway = p.gateway != nil && (route || !p.gatewayMatch && !q.preflight)
+	m.NeedsIdentity = route || m.found.app.n > 0 || m.found.gateway && p.sentKey(a)
 	return m, nil
+}
+
+func inOrder(a, b hit) int {
+	switch {
+	case a.target != b.target:
+		return int(a.target - b.target)
+	case a.reading != b.reading:
+		return int(b.reading - a.reading)
+	case a.pattern == nil || b.pattern == nil:
+		return 0
+	}
+	return a.pattern.order - b.pattern.order
 }
 
 // first reports whether a hit is the first of its target: each applies once.
 func first(hits []hit, i int) bool { return i == 0 || hits[i].target != hits[i-1].target }
 
-func (m *matched) add(p *Policy, h *hit, paths *readings) {
+func (p *Policy) appHit(h *hit, paths *readings) appHit {
 	r := p.targets[h.target].rule
 	path := paths.r[h.reading].text
 	if r.exact {
 		path = paths.r[h.reading].exact
 	}
-	m.hits = append(m.hits, appHit{r, h.pattern, path})
+	return appHit{r, h.pattern, path}
 }
 
 // exempted returns the name of the exemption when every reading has one. The
@@ -201,17 +235,24 @@ func (p *Policy) sentKey(a *Attributes) bool {
 	return p.auth.APIKeys != nil && len(a.Header[p.auth.APIKeys.Header]) > 0
 }
 
-// edgeOps appends the ops of an edge rule.
-func (p *Policy) edgeOps(ops []Op, r *rule, m *Match, a *Attributes) []Op {
-	res := resolver{p: p, client: m.Client, a: a, ip: m.app.ip}
-	// Without callers from a token nothing can go wrong here.
-	c, err := res.counter(&r.by, nil)
-	if err != nil {
-		return ops
+// AppendEdge appends to room, which may be nil, the ops of the edge rules that
+// a request matched. They are to be taken first, from this process's memory.
+func (p *Policy) AppendEdge(room []Op, m *Match, a *Attributes) []Op {
+	if m.found.edge.n == 0 {
+		return room
 	}
-	m.app.ip = res.ip
-	for _, one := range r.full {
-		ops = append(ops, Op{weir.Op{Limit: one.Limit, Key: c.key, Cost: 1, Shadow: r.shadow, OnFail: r.onFail}, one})
+	res := resolver{p: p, client: m.Client, header: a.Header, rawQuery: a.RawQuery, ip: m.found.ip}
+	for i := range m.found.edge.n {
+		r := *m.found.edge.at(i)
+		// Without callers from a token nothing can go wrong here.
+		c, err := res.counter(&r.by, nil)
+		if err != nil {
+			continue
+		}
+		for _, one := range r.full {
+			room = r.ask(room, one, c.key, 1, 0)
+		}
 	}
-	return ops
+	m.found.ip = res.ip
+	return room
 }

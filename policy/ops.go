@@ -14,16 +14,22 @@ import (
 // taken in one call: those of the gateway and those of the application, narrow
 // ones first. The error is a *[RequestError].
 func (p *Policy) Ops(m *Match, a *Attributes, id Identity) ([]Op, error) {
+	return p.AppendOps(nil, m, a, id)
+}
+
+// AppendOps is Ops with room for its result, to which the ops are appended. An
+// error appends nothing.
+func (p *Policy) AppendOps(room []Op, m *Match, a *Attributes, id Identity) ([]Op, error) {
 	if m.Exempt != "" {
-		return nil, nil
+		return room, nil
 	}
 	if m.NeedsKey && id.KeyOwner == "" {
-		return nil, unauthorized("an API key is required")
+		return room, unauthorized("an API key is required")
 	}
-	if len(m.app.hits) == 0 && (!m.app.gateway || id.KeyOwner == "") {
-		return nil, nil
+	if m.found.app.n == 0 && (!m.found.gateway || id.KeyOwner == "") {
+		return room, nil
 	}
-	res := resolver{p: p, client: m.Client, a: a, id: id, ip: m.app.ip}
+	res := resolver{p: p, client: m.Client, header: a.Header, rawQuery: a.RawQuery, id: id, ip: m.found.ip}
 	plan := 0
 	if len(p.plans) > 0 {
 		plan = p.planOf(&id)
@@ -34,15 +40,15 @@ func (p *Policy) Ops(m *Match, a *Attributes, id Identity) ([]Op, error) {
 			f.free()
 		}
 	}()
-	list := rankedOps{ops: make([]Op, 0, len(m.app.hits)+2)}
-	for i := range m.app.hits {
-		h := &m.app.hits[i]
+	ops, from := room, len(room)
+	for i := range m.found.app.n {
+		h := m.found.app.at(i)
 		if f == nil && (h.when != nil || h.cost.program != nil || h.cost.header != "") {
 			name := ""
 			if len(p.plans) > 0 {
 				name = p.plans[plan]
 			}
-			f = newFacts(a, m.app.path, m.Client, name, id)
+			f = newFacts(a, m.found.path, m.Client, name, id)
 		}
 		if h.when != nil {
 			// An expression that fails holds: a limit is not escaped by a
@@ -55,74 +61,77 @@ func (p *Policy) Ops(m *Match, a *Attributes, id Identity) ([]Op, error) {
 		if n == 0 {
 			continue
 		}
-		if err := p.appOps(&list, h, &res, plan, n); err != nil {
-			return nil, err
+		var err error
+		if ops, err = p.appOps(ops, from, h, &res, plan, n); err != nil {
+			return room, err
 		}
 	}
-	if m.app.gateway && id.KeyOwner != "" {
+	if m.found.gateway && id.KeyOwner != "" {
 		if r := p.gateway[id.KeyPlan]; r != nil {
 			key := res.ownerKey()
 			for _, one := range r.full {
-				list.add(one, r, key, 1, rankGateway)
+				ops = ranked(r.ask(ops, one, key, 1, rankGateway), from)
 			}
 		}
 	}
-	return list.ops, nil
+	return ops, nil
 }
 
-// appOps adds the ops of one operation or limit.
-func (p *Policy) appOps(list *rankedOps, h *appHit, res *resolver, plan int, n int64) error {
+// appOps appends the ops of one operation or limit, in their place among those
+// from an index on.
+func (p *Policy) appOps(ops []Op, from int, h *appHit, res *resolver, plan int, n int64) ([]Op, error) {
 	if h.byPlan != nil {
 		key, rank, anonymous, err := res.account()
 		if err != nil {
-			return err
+			return ops, err
 		}
 		if anonymous {
 			plan = 0
 		}
 		for _, one := range h.byPlan[plan] {
-			list.add(one, h.rule, key, n, rank)
+			ops = ranked(h.ask(ops, one, key, n, rank), from)
 		}
-		return nil
+		return ops, nil
 	}
 	c, err := res.counter(&h.by, h)
 	if err != nil {
-		return err
+		return ops, err
 	}
 	rules := h.full
 	if c.anonymous && h.anon != nil {
 		rules = h.anon
 	}
 	for _, one := range rules {
-		list.add(one, h.rule, c.key, n, c.rank)
+		ops = ranked(h.ask(ops, one, c.key, n, c.rank), from)
 	}
-	return nil
+	return ops, nil
 }
 
 // UsageOps are the limits that a caller of this identity has, for looking at
 // them: limits of his alone, in force, not of a single resource.
 func (p *Policy) UsageOps(a *Attributes, client netip.Addr, id Identity) ([]Op, error) {
-	res := resolver{p: p, client: client, a: a, id: id}
+	res := resolver{p: p, client: client, header: a.Header, rawQuery: a.RawQuery, id: id}
 	plan := 0
 	if len(p.plans) > 0 {
 		plan = p.planOf(&id)
 	}
-	var list rankedOps
+	var ops []Op
 	for i := range p.targets {
 		t := &p.targets[i]
 		if t.kind != operation && t.kind != limit || t.shadow || !t.by.own() {
 			continue
 		}
-		if err := p.appOps(&list, &appHit{rule: t.rule}, &res, plan, 1); err != nil {
+		var err error
+		if ops, err = p.appOps(ops, 0, &appHit{rule: t.rule}, &res, plan, 1); err != nil {
 			return nil, err
 		}
 	}
 	if r := p.gateway[id.KeyPlan]; r != nil && id.KeyOwner != "" && !r.shadow {
 		for _, one := range r.full {
-			list.add(one, r, res.ownerKey(), 1, rankGateway)
+			ops = ranked(r.ask(ops, one, res.ownerKey(), 1, rankGateway), 0)
 		}
 	}
-	return list.ops, nil
+	return ops, nil
 }
 
 // own reports whether counters belong to one caller each.
@@ -171,13 +180,14 @@ func (p *Policy) planOf(id *Identity) int {
 
 // resolver finds the items of one request. It makes a caller's key once.
 type resolver struct {
-	p      *Policy
-	client netip.Addr
-	a      *Attributes
-	id     Identity
-	query  url.Values
-	keys   [6]weir.Key // by caller
-	ip     weir.Key
+	p        *Policy
+	client   netip.Addr
+	header   map[string][]string
+	rawQuery string
+	query    url.Values // of rawQuery, once a part asks for it
+	id       Identity
+	keys     [6]weir.Key // by caller
+	ip       weir.Key
 }
 
 // counter is an item, and who it is of.
@@ -284,37 +294,35 @@ func (r *resolver) counter(s *sharing, h *appHit) (counter, error) {
 // withParts completes a key. A part that the request lacks is left out.
 func (r *resolver) withParts(pairs []string, f *form, h *appHit) weir.Key {
 	for i := range f.parts {
-		if v := f.parts[i].value(h, r.a, &r.query); v != "" {
+		if v := r.part(&f.parts[i], h); v != "" {
 			pairs = append(pairs, f.parts[i].kind, v)
 		}
 	}
 	return keyOf(pairs)
 }
 
-// rankedOps keeps ops in the order in which different items are asked: keys of
-// more parts first, then by rank.
-type rankedOps struct {
-	ops   []Op
-	ranks []uint8
-	room  [8]uint8
+// ask appends an op for n units of one of the rule's limits.
+func (r *rule) ask(ops []Op, one *Rule, key weir.Key, n int64, rank uint8) []Op {
+	ops = append(ops, Op{})
+	op := &ops[len(ops)-1]
+	op.Limit, op.Key, op.Cost, op.Shadow, op.OnFail = one.Limit, key, n, r.shadow, r.onFail
+	op.Rule, op.rank = one, rank
+	return ops
 }
 
-func (l *rankedOps) add(one *Rule, r *rule, key weir.Key, n int64, rank uint8) {
-	if l.ranks == nil {
-		l.ranks = l.room[:0]
+// ranked puts the last op into its place among those from an index on, in the
+// order in which different items are asked: keys of more parts first, then by
+// rank.
+func ranked(ops []Op, from int) []Op {
+	for i := len(ops) - 1; i > from && before(&ops[i], &ops[i-1]); i-- {
+		ops[i], ops[i-1] = ops[i-1], ops[i]
 	}
-	l.ops = append(l.ops, Op{weir.Op{Limit: one.Limit, Key: key, Cost: n, Shadow: r.shadow, OnFail: r.onFail}, one})
-	l.ranks = append(l.ranks, rank)
-	for i := len(l.ops) - 1; i > 0 && l.before(i, i-1); i-- {
-		l.ops[i], l.ops[i-1] = l.ops[i-1], l.ops[i]
-		l.ranks[i], l.ranks[i-1] = l.ranks[i-1], l.ranks[i]
-	}
+	return ops
 }
 
-func (l *rankedOps) before(i, j int) bool {
-	a, b := l.ops[i].Key.Parts(), l.ops[j].Key.Parts()
-	if a != b {
-		return a > b
+func before(a, b *Op) bool {
+	if x, y := a.Key.Parts(), b.Key.Parts(); x != y {
+		return x > y
 	}
-	return l.ranks[i] < l.ranks[j]
+	return a.rank < b.rank
 }

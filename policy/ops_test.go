@@ -126,9 +126,10 @@ func TestAnonymous(t *testing.T) {
 // identified, so guessing tokens is too.
 func TestCase_B100_EdgeComesBeforeIdentification(t *testing.T) {
 	p := load(t, little)
-	m, err := p.Match(get("POST", "/api/auth/login"))
-	if err != nil || len(m.Edge) != 2 {
-		t.Errorf("%d edge ops before identification, %v", len(m.Edge), err)
+	login := get("POST", "/api/auth/login")
+	m, err := p.Match(login)
+	if ops := p.AppendEdge(nil, &m, login); err != nil || len(ops) != 2 {
+		t.Errorf("%d edge ops before identification, %v", len(ops), err)
 	}
 	if m.NeedsIdentity {
 		t.Error("a path without business limits asks for an identity")
@@ -214,7 +215,7 @@ func TestKeysAreInjective(t *testing.T) {
 		a := get("GET", "/e/"+escapeAll(c.event))
 		a.RawQuery = "q=" + escapeAll(c.q)
 		m, err := p.Match(a)
-		if err != nil || len(m.app.hits) == 0 {
+		if err != nil || m.found.app.n == 0 {
 			return // a control character, a dot segment, an empty one
 		}
 		ops, err := p.Ops(&m, a, claims("tenant", c.tenant, "account", c.account, "sub", c.account))
@@ -223,8 +224,8 @@ func TestKeysAreInjective(t *testing.T) {
 		}
 		// Where the path has a second reading, that one's value counts.
 		rs, _ := readPath(a.Path)
-		if rs.n == 2 && len(m.app.hits) == 1 {
-			c.event = m.app.hits[0].pattern.value(m.app.hits[0].path, "event")
+		if rs.n == 2 && m.found.app.n == 1 {
+			c.event = m.found.app.at(0).pattern.value(m.found.app.at(0).path, "event")
 		}
 		if c.account == "" {
 			return // the address: others share it

@@ -30,38 +30,39 @@ func (rs *readings) all() []reading { return rs.r[:rs.n] }
 // maxRounds is how often an escape may hide another one.
 const maxRounds = 3
 
-// readPath reads a path as received. Servers differ in what they make of
+// read reads a path as received. Servers differ in what they make of
 // escapes, backslashes and parameters, so a path that has any of them is read
 // as a strict server would and as a lenient one would.
-func readPath(raw string) (rs readings, err error) {
+func (rs *readings) read(raw string) (err error) {
 	if raw == "" {
 		raw = "/"
 	}
 	if raw[0] != '/' {
 		if raw != "*" {
-			return rs, badRequest("the path does not begin with a slash")
+			return badRequest("the path does not begin with a slash")
 		}
 		raw = "/*"
 	}
 	rs.n = 1
 	if plain(raw) {
-		text := strings.TrimSuffix(raw, "/")
-		rs.r[0] = reading{text, text, len(text) < len(raw)}
-		return rs, nil
+		one := &rs.r[0]
+		one.text = strings.TrimSuffix(raw, "/")
+		one.exact, one.slash = one.text, len(one.text) < len(raw)
+		return nil
 	}
 	first := make([]string, 0, 16)
 	for part := range strings.SplitSeq(raw[1:], "/") {
 		text, bad := unescape(part)
 		if bad != "" {
-			return rs, badRequest("the path has a bad escape")
+			return badRequest("the path has a bad escape")
 		}
 		first = append(first, text)
 	}
 	if rs.r[0], err = settle(first); err != nil {
-		return rs, err
+		return err
 	}
 	if strings.IndexByte(raw, '%') < 0 && strings.IndexByte(raw, '\\') < 0 && strings.IndexByte(raw, ';') < 0 {
-		return rs, nil
+		return nil
 	}
 	text := raw
 	for range maxRounds {
@@ -72,19 +73,19 @@ func readPath(raw string) (rs readings, err error) {
 		text = next
 	}
 	if control(text) {
-		return rs, badRequest("the path has a control character")
+		return badRequest("the path has a control character")
 	}
 	second := strings.Split(strings.ReplaceAll(text, `\`, "/")[1:], "/")
 	for i, part := range second {
 		second[i], _, _ = strings.Cut(part, ";")
 	}
 	if rs.r[1], err = settle(second); err != nil {
-		return rs, err
+		return err
 	}
 	if rs.r[1] != rs.r[0] {
 		rs.n = 2
 	}
-	return rs, nil
+	return nil
 }
 
 // plain reports whether every server reads a path in the same way, as written.

@@ -198,10 +198,43 @@ func FuzzPath(f *testing.F) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, op := range append(m.Edge, ops...) {
+		for _, op := range append(p.AppendEdge(nil, &m, a), ops...) {
 			if !op.Key.Valid() {
 				t.Fatalf("%q gives the key %q", raw, op.Key)
 			}
 		}
 	})
+}
+
+func readPath(raw string) (rs readings, err error) {
+	err = rs.read(raw)
+	return rs, err
+}
+
+// A Path matches what an edge rule of the same `path:` limits.
+func TestPathMatchesLikeAnEdgeRule(t *testing.T) {
+	raws := []string{"", "/", "//", "/.weir", "/.weir/", "/.weir//", "/.weir/usage", "/.WEIR/Usage", "/.weir/usage/", "/.weir%2fusage", "/%2eweir/usage",
+		"/.weir%252fusage", "/a/../.weir/usage", "/.weir/usage;x=1", "/.weir;a/usage", "/.weir\\usage", "/.weirdness", "/x/.weir/usage", "/.weir/usage/more",
+		"/.weir/%zz", "/.weir/\x01", "*", "weir", "/ÄÖ/b", "/äö/b", "/%C3%84%C3%B6/b", "/healthz", "/healthz/"}
+	for _, text := range []string{"/.weir/*", "/.weir/usage", "/.weir/", "/healthz", "/", "/*", "/ÄÖ/b"} {
+		one, err := ParsePath(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		p := load(t, "weir: 1\nedge:\n  - {name: rule, limit: 1/s, by: ip, path: \""+text+"\"}\n")
+		for _, raw := range raws {
+			a := get("GET", raw)
+			m, err := p.Match(a)
+			want := err == nil && len(p.AppendEdge(nil, &m, a)) > 0
+			if got := one.Matches(raw); got != want {
+				t.Errorf("%s on %q: %v, and an edge rule says %v", text, raw, got, want)
+			}
+		}
+	}
+	if _, err := ParsePath("/a/*/b"); err == nil || !strings.Contains(err.Error(), "/api/*") {
+		t.Errorf("a * in the middle: %v", err)
+	}
+	if (Path{}).Matches("/") {
+		t.Error("the zero Path names something")
+	}
 }

@@ -157,6 +157,57 @@ func parseGlob(text string) (*pattern, error) {
 	return p, nil
 }
 
+// Path is what a `path:` of a policy names: paths that begin with /P/ for /P/*,
+// else exactly one. Case does not matter. The zero Path names nothing.
+type Path struct{ p *pattern }
+
+// ParsePath reads a path in the form of an exemption or an edge rule, such as
+// /healthz or /api/*.
+func ParsePath(text string) (Path, error) {
+	p, err := parseGlob(text)
+	if err != nil {
+		if hint := hintOf(err); hint != "" {
+			err = fmt.Errorf("%w: %s", err, hint)
+		}
+		return Path{}, err
+	}
+	return Path{p}, nil
+}
+
+// Matches reports whether a path as received, still escaped and without its
+// query, is one of those in either of its readings, see [Policy.Match]: a server
+// may read it that way. A path that no server should read matches nothing.
+func (p Path) Matches(received string) bool {
+	var paths readings
+	if p.p == nil || paths.read(received) != nil {
+		return false
+	}
+	for i := range paths.all() {
+		if p.p.reads(&paths.r[i]) {
+			return true
+		}
+	}
+	return false
+}
+
+// reads reports whether a pattern without wildcards matches a reading.
+func (p *pattern) reads(r *reading) bool {
+	rest := r.text
+	for _, s := range p.segs {
+		if rest == "" {
+			return false
+		}
+		var seg string
+		if seg, rest = cutSegment(rest); seg != s.literal {
+			return false
+		}
+	}
+	if p.tail == multi {
+		return rest != "" || r.slash
+	}
+	return rest == "" && r.slash == (p.tail == slash)
+}
+
 func checkMethod(m string) error {
 	if m == "CONNECT" || m == "TRACE" {
 		return flawed("remove it", "%s is always answered with 405", m)

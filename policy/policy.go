@@ -4,6 +4,7 @@ import (
 	"errors"
 	"io"
 	"io/fs"
+	"net/netip"
 	"slices"
 
 	"github.com/expr-lang/expr/vm"
@@ -17,6 +18,10 @@ type Options struct {
 	// File is how messages name the policy file; the name given to Load when
 	// empty.
 	File string
+
+	// TrustedProxies are trusted beside those that the file names: see
+	// trusted_proxies. Whoever calls from there can claim any address.
+	TrustedProxies []netip.Prefix
 }
 
 // Policy is a checked and compiled policy. It never changes, and is safe for
@@ -84,7 +89,7 @@ func Load(fsys fs.FS, name string, o Options) (*Policy, error) {
 	if o.File == "" {
 		o.File = name
 	}
-	l := &loader{document: document{file: o.File}, fsys: fsys, name: name}
+	l := &loader{document: document{file: o.File}, fsys: fsys, name: name, proxies: o.TrustedProxies}
 	text, err := readAll(fsys, name)
 	if err != nil {
 		l.report(Error, 0, 0, 0, "`weir init` writes a policy", "the policy cannot be read: %v", err)

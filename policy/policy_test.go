@@ -88,7 +88,7 @@ func ask(t testing.TB, p *Policy, a *Attributes, id Identity) string {
 		return err.Error()
 	}
 	var out []string
-	for _, op := range append(m.Edge, ops...) {
+	for _, op := range append(p.AppendEdge(nil, &m, a), ops...) {
 		s := op.Limit.Name() + " " + op.Key.String()
 		if op.Shadow {
 			s += " shadow"

@@ -4,7 +4,10 @@ import "strings"
 
 // trie finds every pattern that a path matches: those of `match:` and of
 // `path:` in one walk. It visits each of its nodes at most once for a path.
-type trie struct{ root branch }
+type trie struct {
+	root  branch
+	hosts bool // some pattern names a host
+}
 
 type branch struct {
 	literals map[string]*branch
@@ -29,6 +32,7 @@ type hit struct {
 
 func (t *trie) add(p *pattern, target int32) {
 	b := &t.root
+	t.hosts = t.hosts || p.host != ""
 	for _, s := range p.segs {
 		if s.literal == "" {
 			if b.wildcard == nil {

@@ -208,11 +208,11 @@ func TestMostSpecificOperation(t *testing.T) {
 			}
 			want := muxChoice(t, mux, a)
 			got := ""
-			if len(m.app.hits) > 1 {
-				t.Fatalf("seed %d: %d operations for one path", seed, len(m.app.hits))
+			if m.found.app.n > 1 {
+				t.Fatalf("seed %d: %d operations for one path", seed, m.found.app.n)
 			}
-			if len(m.app.hits) == 1 {
-				got = m.app.hits[0].pattern.text
+			if m.found.app.n == 1 {
+				got = m.found.app.at(0).pattern.text
 			}
 			if got != want {
 				t.Fatalf("seed %d: %s %s%s: got %q, ServeMux says %q, of %q", seed, a.Method, a.Host, a.Path, got, want, texts)

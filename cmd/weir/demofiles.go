@@ -4,13 +4,11 @@ import (
 	"errors"
 	"io"
 	"io/fs"
-	"regexp"
 	"strings"
 )
 
-// demoFiles serves the example's files with what the demo needs of its own and
-// no file should hold: trust in this machine as a proxy, so that scenarios can
-// come from many addresses, and an API key that was made a moment ago.
+// demoFiles serves the example's files, with an API key that was made a moment
+// ago added to the file of keys.
 type demoFiles struct {
 	base    fs.FS
 	policy  string // name of the policy file
@@ -19,8 +17,8 @@ type demoFiles struct {
 
 func (d demoFiles) Open(name string) (fs.File, error) {
 	f, err := d.base.Open(name)
-	if err != nil {
-		return nil, err
+	if err != nil || name == d.policy || d.keyLine == "" {
+		return f, err
 	}
 	defer f.Close()
 	text, err := io.ReadAll(io.LimitReader(f, 64<<20))
@@ -28,10 +26,7 @@ func (d demoFiles) Open(name string) (fs.File, error) {
 		return nil, err
 	}
 	changed := string(text)
-	switch {
-	case name == d.policy:
-		changed = trustLoopback(changed)
-	case !strings.Contains(changed, "-----BEGIN"): // the other file that a policy names is one of keys
+	if !strings.Contains(changed, "-----BEGIN") { // the other file that a policy names is one of keys
 		changed += "\n" + d.keyLine + "\n"
 	}
 	return textFile{strings.NewReader(changed)}, nil
@@ -41,23 +36,3 @@ type textFile struct{ *strings.Reader }
 
 func (textFile) Stat() (fs.FileInfo, error) { return nil, errors.ErrUnsupported }
 func (textFile) Close() error               { return nil }
-
-var (
-	proxiesFlow  = regexp.MustCompile(`(?m)^trusted_proxies:[ \t]*\[`)
-	proxiesBlock = regexp.MustCompile(`(?m)^(trusted_proxies:[^\n]*\n(?:[ \t]*(?:#[^\n]*)?\n)*)([ \t]*)- `)
-	proxiesAny   = regexp.MustCompile(`(?m)^trusted_proxies:`)
-)
-
-// trustLoopback adds 127.0.0.1/32 to the policy's trusted proxies.
-func trustLoopback(text string) string {
-	const own = "127.0.0.1/32"
-	switch {
-	case proxiesFlow.MatchString(text):
-		return proxiesFlow.ReplaceAllString(text, "trusted_proxies: ["+own+", ")
-	case proxiesBlock.MatchString(text):
-		return proxiesBlock.ReplaceAllString(text, "${1}${2}- "+own+"\n${2}- ")
-	case proxiesAny.MatchString(text):
-		return text // a mistake, which the loader names better
-	}
-	return strings.TrimRight(text, "\n") + "\ntrusted_proxies: [" + own + "]\n"
-}

@@ -91,7 +91,7 @@ func opsOf(ctx context.Context, s *server, p *part) (edge, rest []policy.Op, err
 		}
 	}
 	rest, err = pol.Ops(&m, a, id)
-	return m.Edge, rest, err
+	return pol.AppendEdge(nil, &m, a), rest, err
 }
 
 // capacity is the smallest number of calls that a fresh caller can make at

@@ -25,8 +25,6 @@ import (
 	"time"
 
 	"github.com/golang-jwt/jwt/v5"
-
-	"github.com/weirlabs/weir/policy"
 )
 
 const testSecret = "the secret of these tests, of 32 bytes and more"
@@ -364,28 +362,6 @@ func TestDecisionLog(t *testing.T) {
 	}
 	if strings.Contains(string(b), "secret-name") {
 		t.Error("the log holds a caller's name")
-	}
-}
-
-func TestTrustLoopback(t *testing.T) {
-	for name, text := range map[string]string{
-		"none":             "weir: 1\n",
-		"flow":             "weir: 1\ntrusted_proxies: [10.0.0.0/8]\n",
-		"empty flow":       "weir: 1\ntrusted_proxies: []\n",
-		"block":            "weir: 1\ntrusted_proxies:\n  - 10.0.0.0/8\n  - 192.168.0.0/16\n",
-		"block, no indent": "weir: 1\ntrusted_proxies: # ours\n- 10.0.0.0/8\n",
-	} {
-		dir := t.TempDir()
-		p, err := loadPolicy(writeFile(t, filepath.Join(dir, "weir.yaml"), trustLoopback(text)))
-		if err != nil {
-			t.Errorf("%s: %v", name, err)
-			continue
-		}
-		// The address that this machine's proxy reports is believed.
-		m, err := p.Match(&policy.Attributes{Method: "GET", Path: "/", Header: http.Header{"X-Forwarded-For": {"198.51.100.3"}}, Peer: loopback})
-		if err != nil || m.Client.String() != "198.51.100.3" {
-			t.Errorf("%s: client %v, %v", name, m.Client, err)
-		}
 	}
 }
 

@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"crypto/tls"
-	"embed"
 	"errors"
 	"fmt"
 	"io"
@@ -198,33 +197,32 @@ func (s *server) health(w http.ResponseWriter) {
 	own.answer(w, http.StatusOK, `{"ok":true}`)
 }
 
-// ownPaths finds the requests that weir answers itself. Which paths those are
-// is asked of a policy, because there is one normalisation of paths: a path
-// that the limits read as /.weir/usage must not reach the service under another
-// spelling.
-type ownPaths struct{ policy *policy.Policy }
+// ownPaths finds the requests that weir answers itself. They are told by the
+// reading of paths that limits go by: what the limits take for /.weir/usage
+// must not reach the service under another spelling.
+type ownPaths struct{ all, healthz, usage policy.Path }
 
-//go:embed own.yaml
-var ownFiles embed.FS
-
-func newOwnPaths() (ownPaths, error) {
-	p, err := policy.Load(ownFiles, "own.yaml", policy.Options{})
-	return ownPaths{p}, err
+func newOwnPaths() (p ownPaths, err error) {
+	for text, to := range map[string]*policy.Path{"/.weir/*": &p.all, "/.weir/healthz": &p.healthz, "/.weir/usage": &p.usage} {
+		if *to, err = policy.ParsePath(text); err != nil {
+			return p, err
+		}
+	}
+	return p, nil
 }
 
 // find gives the name of weir's own page, or "".
 func (p ownPaths) find(r *http.Request) string {
-	m, err := p.policy.Match(&policy.Attributes{Method: http.MethodGet, Path: r.URL.EscapedPath()})
-	if err != nil {
-		return "" // the limits' own reading answers it
+	path := r.URL.EscapedPath()
+	switch {
+	case !p.all.Matches(path):
+		return ""
+	case p.healthz.Matches(path):
+		return "healthz"
+	case p.usage.Matches(path):
+		return "usage"
 	}
-	name := ""
-	for _, op := range m.Edge {
-		if name == "" || name == "other" {
-			name = op.Rule.Name
-		}
-	}
-	return name
+	return "other"
 }
 
 func (ownPaths) answer(w http.ResponseWriter, status int, body string) {

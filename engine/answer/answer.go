@@ -22,13 +22,9 @@ import (
 // Writer writes answers. It keeps what never changes of a limit. The zero value
 // is ready, and safe for concurrent use.
 type Writer struct {
-	faces atomic.Pointer[map[faceKey]*face]
+	faces atomic.Pointer[map[*policy.Rule]*face]
 	mu    sync.Mutex
 }
-
-// faceKey is what a limit's face depends on; an anchored or revised limit
-// shares that of its origin.
-type faceKey struct{ name, text string }
 
 // face is what responses show of a limit whatever the decision.
 type face struct {
@@ -39,20 +35,22 @@ type face struct {
 	most     int64
 }
 
-// maxFaces bounds the table, should a policy make limits on the fly.
+// maxFaces bounds the table: every reload of a policy brings new rules.
 const maxFaces = 1024
 
-func (w *Writer) face(l weir.Limit) *face {
-	key := faceKey{l.Name(), l.String()}
+func (w *Writer) face(v *engine.Verdict) *face {
+	if v.Rule.Layer != policy.Edge && v.Limit.String() != v.Rule.Limit.String() {
+		return newFace(v.Limit) // one caller's own limit, or a share, in place of the rule's
+	}
 	if m := w.faces.Load(); m != nil {
-		if f := (*m)[key]; f != nil {
+		if f := (*m)[v.Rule]; f != nil {
 			return f
 		}
 	}
-	f := newFace(l)
+	f := newFace(v.Limit)
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	next := map[faceKey]*face{key: f}
+	next := map[*policy.Rule]*face{v.Rule: f}
 	if m := w.faces.Load(); m != nil && len(*m) < maxFaces {
 		for k, v := range *m {
 			next[k] = v
@@ -121,7 +119,7 @@ func (w *Writer) Decision(o *engine.Outcome) string {
 	if v == nil {
 		return "allowed"
 	}
-	s := "allowed;limit=" + w.face(v.Limit).name
+	s := "allowed;limit=" + w.face(v).name
 	if !v.Unknown {
 		s += ";r=" + strconv.FormatInt(min(v.Remaining, maxInteger), 10)
 	}

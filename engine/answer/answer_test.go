@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/weirlabs/weir"
+	"github.com/weirlabs/weir/engine"
+	"github.com/weirlabs/weir/policy"
 )
 
 func TestRetryAfter(t *testing.T) {
@@ -81,19 +83,24 @@ func TestMessagesArePercentEncodedForGRPC(t *testing.T) {
 
 func TestFacesAreBounded(t *testing.T) {
 	var w Writer
-	for i := range maxFaces + 10 {
-		limit, err := weir.ParseLimit(fmt.Sprintf("quota %d/hour", i+1))
+	verdict := func(text string) *engine.Verdict {
+		limit, err := weir.ParseLimit(text)
 		if err != nil {
 			t.Fatal(err)
 		}
-		w.face(limit)
+		return &engine.Verdict{Rule: &policy.Rule{Limit: limit}, Decision: weir.Decision{Limit: limit}}
 	}
-	one, err := weir.ParseLimit("1/s")
-	if err != nil {
-		t.Fatal(err)
+	for i := range maxFaces + 10 {
+		w.face(verdict(fmt.Sprintf("quota %d/hour", i+1)))
 	}
+	one := verdict("1/s")
 	if first, second := w.face(one), w.face(one); first != second {
 		t.Error("a limit's face is made anew each time")
+	}
+	own := *one
+	own.Limit = verdict("5/s").Limit
+	if f := w.face(&own); f.max != "5" || w.face(one).max != "1" {
+		t.Errorf("a caller's own limit is shown as %s, the rule's as %s", f.max, w.face(one).max)
 	}
 	if n := len(*w.faces.Load()); n > maxFaces {
 		t.Errorf("%d faces", n)

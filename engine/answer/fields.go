@@ -53,7 +53,7 @@ func (w *Writer) Fields(h map[string][]string, o *engine.Outcome, scratch []stri
 	if len(v.Rule.Headers) == 1 && v.Rule.Headers[0] == policy.StyleIETF {
 		return
 	}
-	f := w.face(v.Limit)
+	f := w.face(v)
 	remaining, reset := "", ""
 	until := f.until(&v.Decision)
 	if !v.Unknown {
@@ -92,52 +92,54 @@ func (w *Writer) Fields(h map[string][]string, o *engine.Outcome, scratch []stri
 	}
 }
 
-// ietf writes both fields of draft 11 into one string, and so with one
-// allocation: the policies, then what is left of each.
+// ietf writes both fields of draft 11, the policies and what is left of each,
+// with one allocation: the policy of a limit never changes, and of several
+// limits both fields are parts of one string.
 func (w *Writer) ietf(s *setter, o *engine.Outcome) {
-	var room [320]byte
-	var known [8]*face
-	b, faces := room[:0], known[:0]
+	var room [2][160]byte
+	policies, left := room[0][:0], room[1][:0]
+	var only *face
+	n := 0
 	for i := range o.Verdicts {
 		v := &o.Verdicts[i]
 		if !shown(v) || !has(v.Rule, policy.StyleIETF) {
 			continue
 		}
-		if len(b) > 0 {
-			b = append(b, ", "...)
+		f := w.face(v)
+		switch n++; n {
+		case 1:
+			only = f
+		case 2:
+			policies = append(policies, only.policy...)
+			fallthrough
+		default:
+			policies = append(policies, ", "...)
+			policies = append(policies, f.policy...)
 		}
-		f := w.face(v.Limit)
-		faces = append(faces, f)
-		b = append(b, f.policy...)
-	}
-	policies := len(b)
-	if policies == 0 {
-		return
-	}
-	for i := range o.Verdicts {
-		v := &o.Verdicts[i]
-		if !shown(v) || !has(v.Rule, policy.StyleIETF) {
-			continue
-		}
-		f := faces[0]
-		faces = faces[1:]
 		if v.Unknown {
 			continue
 		}
-		if len(b) > policies {
-			b = append(b, ", "...)
+		if len(left) > 0 {
+			left = append(left, ", "...)
 		}
-		b = append(b, f.name...)
-		b = append(b, ";r="...)
-		b = strconv.AppendInt(b, min(v.Remaining, maxInteger), 10)
+		left = append(left, f.name...)
+		left = append(left, ";r="...)
+		left = strconv.AppendInt(left, min(v.Remaining, maxInteger), 10)
 		if t := f.until(&v.Decision); t > 0 {
-			b = append(b, ";t="...)
-			b = strconv.AppendInt(b, min(engine.Seconds(t), maxInteger), 10)
+			left = append(left, ";t="...)
+			left = strconv.AppendInt(left, min(engine.Seconds(t), maxInteger), 10)
 		}
 	}
-	text := string(b)
-	s.set(fieldIETFPolicy, text[:policies])
-	s.set(fieldIETF, text[policies:])
+	switch {
+	case n == 0:
+	case n == 1:
+		s.set(fieldIETFPolicy, only.policy)
+		s.set(fieldIETF, string(left))
+	default:
+		text := string(append(policies, left...))
+		s.set(fieldIETFPolicy, text[:len(policies)])
+		s.set(fieldIETF, text[len(policies):])
+	}
 }
 
 func ceilUnix(t time.Time) int64 {

@@ -62,14 +62,16 @@ func (k Key) Parts() int { return strings.Count(k.text, "|") + 1 }
 
 func escape(b []byte, s string) []byte {
 	const hex = "0123456789ABCDEF"
+	from := 0 // where what stands for itself begins
 	for i := 0; i < len(s); i++ {
 		switch c := s[i]; {
 		case 'a' <= c && c <= 'z', 'A' <= c && c <= 'Z', '0' <= c && c <= '9',
 			c == '-', c == '_', c == '.', c == '@', c == ':':
-			b = append(b, c)
 		default:
+			b = append(b, s[from:i]...)
 			b = append(b, '%', hex[c>>4], hex[c&15])
+			from = i + 1
 		}
 	}
-	return b
+	return append(b, s[from:]...)
 }
