@@ -3,6 +3,7 @@ package boltstore_test
 import (
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -20,8 +21,8 @@ func hold(path string) error {
 	}
 	defer s.Close()
 	fmt.Println("held")
-	_, err = os.Stdin.Read(make([]byte, 1))
-	select {}
+	_, err = io.Copy(io.Discard, os.Stdin) // until it is killed, or its parent ends
+	return err
 }
 
 // refused opens a file that is in use, which must fail at once.
@@ -62,7 +63,7 @@ func TestFileInUse(t *testing.T) {
 			t.Fatal("the child does not hold the file")
 		}
 		refused(t, path, cmd.Process.Pid)
-		kill(t, cmd)
+		kill(t, cmd, lines, func(line string) { t.Errorf("the child said %q", line) })
 		if _, err := os.Stat(path + ".lock"); err != nil {
 			t.Fatalf("a killed process can't have removed its id: %v", err)
 		}

@@ -21,11 +21,11 @@ func TestCase_B235_KilledAlwaysLosesNothing(t *testing.T) {
 			if !lines.Scan() {
 				t.Fatalf("cycle %d: the child ended by itself", cycle)
 			}
-			all.hear(t, lines.Text())
+			all.hear(lines.Text())
 		}
-		kill(t, cmd)
-		for lines.Scan() { // what was answered before the kill, and is still in the pipe
-			all.hear(t, lines.Text())
+		kill(t, cmd, lines, all.hear)
+		if len(all.wrong) > 0 {
+			t.Fatalf("cycle %d: the child said %q", cycle, all.wrong)
 		}
 		for n, has := range held(t, path) {
 			said := all.units[n]
@@ -45,15 +45,15 @@ func TestCase_B235_KilledIntervalLosesASecond(t *testing.T) {
 			var a answered
 			cmd, lines := startChild(t, "take", "interval", path)
 			for began := time.Now(); lines.Scan(); {
-				a.hear(t, lines.Text())
+				a.hear(lines.Text())
 				if time.Since(began) > 1700*time.Millisecond {
 					break
 				}
 			}
 			killed := time.Now()
-			kill(t, cmd)
-			for lines.Scan() {
-				a.hear(t, lines.Text())
+			kill(t, cmd, lines, a.hear)
+			if len(a.wrong) > 0 {
+				t.Fatalf("the child said %q", a.wrong)
 			}
 			said, last := int64(len(a.times)), int64(0)
 			for _, at := range a.times {
