@@ -8,6 +8,7 @@ import (
 	"crypto/ed25519"
 	"crypto/rsa"
 	"crypto/sha256"
+	"crypto/subtle"
 	"crypto/x509"
 	"encoding/hex"
 	"encoding/pem"
@@ -39,7 +40,22 @@ type JWT struct {
 // APIKeys are the keys that a policy knows, by the hash of each.
 type APIKeys struct {
 	Header string // in canonical MIME form
-	keys   map[[sha256.Size]byte]APIKey
+	keys   map[keyIndex][]storedKey
+	n      int
+}
+
+// digest is the SHA-256 of a key, and keyIndex the part of it by which it is
+// found.
+type (
+	digest   [sha256.Size]byte
+	keyIndex [8]byte
+)
+
+func (d *digest) index() keyIndex { return keyIndex(d[:len(keyIndex{})]) }
+
+type storedKey struct {
+	digest digest
+	APIKey
 }
 
 // APIKey is what is known of one key.
@@ -48,15 +64,35 @@ type APIKey struct {
 	Plan  string // "" for none
 }
 
-// Lookup finds a key as it was sent. The time it takes says nothing about the
-// keys in the file, because what is compared are hashes.
+// Lookup finds a key as it was sent.
+//
+// The time that it takes helps nobody to find one: the look-up by a part of the
+// digest can tell at most how that part compares, and whoever can only send keys
+// cannot choose their digests; the full digests are then compared in constant
+// time, so that not even their equal beginnings show.
 func (k *APIKeys) Lookup(sent string) (APIKey, bool) {
-	found, ok := k.keys[sha256.Sum256([]byte(sent))]
-	return found, ok
+	sum := digest(sha256.Sum256([]byte(sent)))
+	var found APIKey
+	known := false
+	alike := k.keys[sum.index()] // one at most, but for a coincidence of 1 in 2^64
+	for i := range alike {
+		if subtle.ConstantTimeCompare(alike[i].digest[:], sum[:]) == 1 {
+			found, known = alike[i].APIKey, true
+		}
+	}
+	return found, known
 }
 
 // Len is the number of keys.
-func (k *APIKeys) Len() int { return len(k.keys) }
+func (k *APIKeys) Len() int { return k.n }
+
+func (k *APIKeys) add(sum digest, key APIKey) {
+	if k.keys == nil {
+		k.keys = map[keyIndex][]storedKey{}
+	}
+	k.keys[sum.index()] = append(k.keys[sum.index()], storedKey{sum, key})
+	k.n++
+}
 
 // readFile reads a file that the policy names, relative to the policy itself.
 // The problem, if any, is reported where the name stands.
@@ -135,16 +171,15 @@ func (l *loader) publicKey(n *node) crypto.PublicKey {
 	return key
 }
 
-// keyFile reads lines of OWNER PLAN SHA256HEX. Mistakes are reported at their
-// line of that file, without the line's text: somebody may have put a key
-// there instead of its hash.
-func (l *loader) keyFileOf(n *node, plans []string) map[[sha256.Size]byte]APIKey {
+// readKeys reads lines of OWNER PLAN SHA256HEX into keys. Mistakes are reported
+// at their line of that file, without the line's text: somebody may have put a
+// key there instead of its hash.
+func (l *loader) readKeys(keys *APIKeys, n *node, plans []string) {
 	text := l.readFile(n)
 	if text == nil {
-		return nil
+		return
 	}
-	keys := map[[sha256.Size]byte]APIKey{}
-	lines := map[[sha256.Size]byte]int{}
+	lines := map[digest]int{}
 	d := &document{file: n.text}
 	wrong := func(line, col int, hint, format string, args ...any) {
 		d.report(Error, line, col, 1, hint, format, args...)
@@ -185,18 +220,18 @@ func (l *loader) keyFileOf(n *node, plans []string) map[[sha256.Size]byte]APIKey
 			wrong(line, col(2), "printf %s KEY | sha256sum prints it", "the third word is not a SHA-256 in 64 hexadecimal digits")
 			continue
 		}
-		hash := [sha256.Size]byte(sum)
+		hash := digest(sum)
 		if first := lines[hash]; first > 0 {
 			wrong(line, col(2), "give every owner a key of its own", "this key is listed already, in line %d", first)
 			continue
 		}
-		keys[hash], lines[hash] = APIKey{owner, plan}, line
+		keys.add(hash, APIKey{owner, plan})
+		lines[hash] = line
 	}
 	if err := sc.Err(); err != nil {
 		wrong(line+1, 1, "", "the line cannot be read: %v", err)
 	}
 	l.problems = append(l.problems, d.problems...)
-	return keys
 }
 
 // jwksURL checks where a key set is fetched from.

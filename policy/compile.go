@@ -343,7 +343,7 @@ func (k *compiler) compileAuth() {
 	}
 	keys := &APIKeys{Header: a.header}
 	if k.is(a.keyFile, scalar, "file") {
-		keys.keys = k.keyFileOf(a.keyFile, plans)
+		k.readKeys(keys, a.keyFile, plans)
 	}
 	k.p.auth.APIKeys = keys
 }

@@ -294,6 +294,35 @@ func TestFilesAreRelativeToThePolicy(t *testing.T) {
 	}
 }
 
+// The whole digest decides, not the part of it by which a key is found.
+func TestAPIKeysThatBeginAlike(t *testing.T) {
+	sum := digest(sha256.Sum256([]byte("right")))
+	keys := &APIKeys{}
+	for i := len(keyIndex{}); i < len(sum); i++ { // every digest that differs in one byte, and the right one in their midst
+		near := sum
+		near[i]++
+		keys.add(near, APIKey{Owner: "wrong"})
+		if i == 20 {
+			keys.add(sum, APIKey{Owner: "acme", Plan: "gold"})
+		}
+	}
+	if k, ok := keys.Lookup("right"); !ok || k != (APIKey{"acme", "gold"}) || keys.Len() != 25 {
+		t.Errorf("%+v %v, %d keys", k, ok, keys.Len())
+	}
+	only := &APIKeys{}
+	near := sum
+	near[len(near)-1]++
+	only.add(near, APIKey{Owner: "wrong"})
+	for _, sent := range []string{"right", "", "wrong"} {
+		if k, ok := only.Lookup(sent); ok {
+			t.Errorf("%q is taken for the key of %q", sent, k.Owner)
+		}
+	}
+	if _, ok := (&APIKeys{}).Lookup("right"); ok {
+		t.Error("a key is found where there is none")
+	}
+}
+
 // Nothing that a key file holds appears in a message: it may be a key itself.
 func TestKeyFileMessagesHoldNoSecrets(t *testing.T) {
 	_, err := loadText("weir: 1\nauth: {api_keys: {header: x-api-key, file: keys.txt}}\n", "keys.txt", "acme - canary_secret\ncanary_secret\n")
