@@ -21,7 +21,7 @@ func TestCase_B223_ARefusedGRPCCallIsToldSoInGRPC(t *testing.T) {
 			t.Errorf("HTTP status %d", r.StatusCode)
 		}
 		want(t, r, "Grpc-Status", "8", "Content-Type", "application/grpc", "Retry-After", "3600", "Grpc-Retry-Pushback-Ms", "3600000",
-			"Grpc-Message", "Your plan allows 1 things per hour. Try again in 3600 seconds.")
+			"Grpc-Message", "Your plan allows 1 thing per hour. Try again in 3600 seconds.")
 		if b := body(t, r); b != "" {
 			t.Errorf("body %q: trailers only means none", b)
 		}

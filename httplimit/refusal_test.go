@@ -24,8 +24,8 @@ func masked(t *testing.T, r *http.Response) string {
 }
 
 func TestRefusalBodies(t *testing.T) {
-	const jsonBody = `{"error":"quota_exhausted","message":"Your plan allows 1 things per day. Try again in 24 hours, or upgrade to remove this limit.","upgradeUrl":"/billing?a=1&b=2","limit":"things","retryAfterSeconds":86400,"denialId":"ID"}`
-	const problemBody = `{"type":"https://iana.org/assignments/http-problem-types#quota-exceeded","title":"Request cannot be satisfied as assigned quota has been exceeded","status":429,"detail":"Your plan allows 1 things per day. Try again in 24 hours, or upgrade to remove this limit.","violated-policies":["things"],"error":"quota_exhausted","upgradeUrl":"/billing?a=1&b=2","limit":"things","retryAfterSeconds":86400,"denialId":"ID"}`
+	const jsonBody = `{"error":"quota_exhausted","message":"Your plan allows 1 thing per day. Try again in 24 hours, or upgrade to remove this limit.","upgradeUrl":"/billing?a=1&b=2","limit":"things","retryAfterSeconds":86400,"denialId":"ID"}`
+	const problemBody = `{"type":"https://iana.org/assignments/http-problem-types#quota-exceeded","title":"Request cannot be satisfied as assigned quota has been exceeded","status":429,"detail":"Your plan allows 1 thing per day. Try again in 24 hours, or upgrade to remove this limit.","violated-policies":["things"],"error":"quota_exhausted","upgradeUrl":"/billing?a=1&b=2","limit":"things","retryAfterSeconds":86400,"denialId":"ID"}`
 	for _, tt := range []struct{ accept, kind, body string }{
 		{"", "application/json", jsonBody},
 		{"*/*", "application/json", jsonBody},
@@ -84,14 +84,16 @@ func TestTheSentenceForEveryLimit(t *testing.T) {
 		{"0.5/s burst 1", "Your plan allows 30 things per minute. Try again in 2 seconds."},
 		{"0.25/s burst 1", "Your plan allows 15 things per minute. Try again in 4 seconds."},
 		{"0.01/s burst 1", "Your plan allows 36 things per hour. Try again in 100 seconds."},
-		{"1/s", "Your plan allows 1 things per second. Try again in 1 second."},
+		{"1/s", "Your plan allows 1 thing per second. Try again in 1 second."},
 		{"1.5/m burst 1", "Your plan allows 90 things per hour. Try again in 40 seconds."},
-		{"0.333/day burst 1", "Your plan allows 1 things per day. Try again in 72 hours 5 minutes."},
-		{"quota 1/hour", "Your plan allows 1 things per hour. Try again in 3600 seconds."},
-		{"quota 1/3601s", "Your plan allows 1 things per 3601 seconds. Try again in 1 hour 1 minute."},
-		{"quota 1/5m", "Your plan allows 1 things per 5 minutes. Try again in 300 seconds."},
-		{"quota 1/2h", "Your plan allows 1 things per 2 hours. Try again in 2 hours."},
-		{"quota 1/month", "Your plan allows 1 things per month. Try again in 720 hours."},
+		{"0.333/day burst 1", "Your plan allows 1 thing per 73 hours. Try again in 72 hours 5 minutes."},
+		{"0.5/day burst 1", "Your plan allows 1 thing per 2 days. Try again in 48 hours."},
+		{"0.5/5m burst 1", "Your plan allows 1 thing per 10 minutes. Try again in 600 seconds."},
+		{"quota 1/hour", "Your plan allows 1 thing per hour. Try again in 3600 seconds."},
+		{"quota 1/3601s", "Your plan allows 1 thing per 3601 seconds. Try again in 1 hour 1 minute."},
+		{"quota 1/5m", "Your plan allows 1 thing per 5 minutes. Try again in 300 seconds."},
+		{"quota 1/2h", "Your plan allows 1 thing per 2 hours. Try again in 2 hours."},
+		{"quota 1/month", "Your plan allows 1 thing per month. Try again in 720 hours."},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			g := newGate(t, one(tt.limit), status(200))

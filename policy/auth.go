@@ -197,7 +197,7 @@ func (l *loader) readKeys(keys *APIKeys, n *node, plans []string) {
 			words = words[:3]
 		}
 		if len(words) != 3 {
-			wrong(line, 1, "write OWNER PLAN SHA256HEX, with - for no plan", "the line has %d words instead of 3", len(words))
+			wrong(line, 1, "write OWNER PLAN SHA256HEX, with - for no plan", "3 words are expected, and the line has %d", len(words))
 			continue
 		}
 		col := func(i int) int { return strings.Index(sc.Text(), words[i]) + 1 }

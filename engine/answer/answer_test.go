@@ -106,3 +106,46 @@ func TestFacesAreBounded(t *testing.T) {
 		t.Errorf("%d faces", n)
 	}
 }
+
+func TestSentence(t *testing.T) {
+	for _, c := range []struct {
+		rule        policy.Rule
+		text, count string
+	}{
+		{policy.Rule{Name: "orders"}, "quota 50/hour", "50 orders per hour"},
+		{policy.Rule{Name: "orders"}, "quota 1/hour", "1 order per hour"},
+		{policy.Rule{Name: "orders.quota-month"}, "quota 100/month", "100 orders per month"},
+		{policy.Rule{Name: "seat-bookings"}, "1/s", "1 seat booking per second"},
+		{policy.Rule{Name: "partner.quota-day", Layer: policy.Gateway}, "quota 1/day", "1 request per day"},
+		{policy.Rule{Name: "partner", Layer: policy.Gateway}, "10/s burst 20", "10 requests per second"},
+		{policy.Rule{Name: "analyze", Operation: "analyze"}, "quota 1/5m", "1 analyze per 5 minutes"},
+		{policy.Rule{Name: "bulk-exports.quota-day", Operation: "bulk-exports"}, "quota 2/day", "2 bulk exports per day"},
+		{policy.Rule{Name: "queries"}, "1/m", "1 query per minute"},
+		{policy.Rule{Name: "searches"}, "1/m", "1 search per minute"},
+		{policy.Rule{Name: "addresses"}, "1/m", "1 address per minute"},
+		{policy.Rule{Name: "access"}, "1/m", "1 access per minute"},
+		{policy.Rule{Name: "status"}, "1/m", "1 status per minute"},
+		{policy.Rule{Name: "s"}, "1/m", "1 s per minute"},
+		{policy.Rule{Name: "exports"}, "0.5/day burst 1", "1 export per 2 days"},
+		{policy.Rule{Name: "exports"}, "0.3/day burst 1", "1 export per 80 hours"},
+		{policy.Rule{Name: "exports"}, "0.4/5m burst 1", "1 export per 13 minutes"},
+		{policy.Rule{Name: "exports"}, "1.5/day burst 1", "1 export per day"},
+		{policy.Rule{Name: "exports"}, "0.5/week burst 1", "1 export per 2 weeks"},
+	} {
+		l, err := weir.ParseLimit(c.text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		count, unit := per(l)
+		want := "Your plan allows " + c.count + ". Try again in 1 second."
+		if got := sentence(&policy.MessageData{Count: count, Unit: unit, Wait: words(1)}, &c.rule); got != want {
+			t.Errorf("%s of %s: %q, want %q", c.text, c.rule.Name, got, want)
+		}
+	}
+	for seconds, want := range map[int64]string{1: "1 second", 2: "2 seconds", 3600: "3600 seconds", 3601: "1 hour 1 minute", 3660: "1 hour 1 minute",
+		3661: "1 hour 2 minutes", 7200: "2 hours", 7201: "2 hours 1 minute", 86400: "24 hours"} {
+		if got := words(seconds); got != want {
+			t.Errorf("%d: %q, want %q", seconds, got, want)
+		}
+	}
+}

@@ -43,7 +43,7 @@ func message(o *engine.Outcome, v *engine.Verdict) string {
 // "Your plan allows 50 orders per hour. Try again in 6 seconds, or upgrade to
 // remove this limit."
 func sentence(d *policy.MessageData, r *policy.Rule) string {
-	s := "Your plan allows " + strconv.FormatInt(d.Count, 10) + " " + noun(r) + " per " + d.Unit +
+	s := "Your plan allows " + strconv.FormatInt(d.Count, 10) + " " + noun(r, d.Count) + " per " + d.Unit +
 		". Try again in " + d.Wait
 	if d.UpgradeURL != "" {
 		s += ", or upgrade to remove this limit"
@@ -51,19 +51,39 @@ func sentence(d *policy.MessageData, r *policy.Rule) string {
 	return s + "."
 }
 
-// noun is what a limit counts, in the plural that its name is expected to have.
-func noun(r *policy.Rule) string {
+// noun is what a limit counts, by its name, which is expected to be a plural.
+func noun(r *policy.Rule, count int64) string {
+	s := r.Operation
 	switch {
 	case r.Layer == policy.Gateway:
-		return "requests"
-	case r.Operation != "":
-		return r.Operation
+		s = "requests"
+	case s == "":
+		s, _, _ = strings.Cut(r.Name, ".") // further limits of a list have names such as orders.quota-month
 	}
-	return strings.ReplaceAll(r.Name, "-", " ")
+	s = strings.ReplaceAll(s, "-", " ")
+	if count == 1 {
+		return singular(s)
+	}
+	return s
+}
+
+// singular is one of what an English plural counts, by the rules that have few
+// exceptions; what looks like no plural stays.
+func singular(s string) string {
+	for _, e := range []struct{ plural, one string }{
+		{"ss", "ss"}, {"us", "us"}, {"is", "is"}, {"news", "news"}, {"series", "series"},
+		{"ies", "y"}, {"sses", "ss"}, {"shes", "sh"}, {"ches", "ch"}, {"xes", "x"}, {"s", ""},
+	} {
+		if stem, ok := strings.CutSuffix(s, e.plural); ok && stem != "" {
+			return stem + e.one
+		}
+	}
+	return s
 }
 
 // per is a limit's rate as people say it, in whole numbers: 0.5/s is 30 per
-// minute. What is whole in no unit up to a day is rounded down.
+// minute, and 0.5/day is 1 per 2 days. What is whole in no unit up to a day is
+// rounded down, so that nobody is promised what he does not get.
 func per(l weir.Limit) (count int64, unit string) {
 	n, scale := l.Rate()
 	p := l.Period()
@@ -76,7 +96,20 @@ func per(l weir.Limit) (count int64, unit string) {
 		}
 		n, p = n*times, longer
 	}
-	return max(1, n/scale), p.Words()
+	if n >= scale {
+		return n / scale, p.Words()
+	}
+	// Less than one: one in a longer time, rounded up, of days to the hour.
+	const hours = 24
+	inDays := p.Duration() == time.Duration(p.Count)*hours*time.Hour
+	if inDays {
+		p.Unit, p.Count = p.Unit-1, p.Count*hours
+	}
+	p.Count = (p.Count*scale + n - 1) / n
+	if inDays && p.Count%hours == 0 {
+		p.Unit, p.Count = p.Unit+1, p.Count/hours
+	}
+	return 1, p.Words()
 }
 
 // words is a wait as people say it: in seconds up to an hour, above that in
