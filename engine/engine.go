@@ -41,6 +41,10 @@ type Options struct {
 	// rules are divided by it. Default 1.
 	Replicas int
 
+	// Deadline bounds one decision of Store, after which on_store_error decides:
+	// see [weir.Options]. The default is its.
+	Deadline time.Duration
+
 	// CanGiveBack lets the edge call [Outcome.GiveBack]. It costs an
 	// allocation a request, so only an edge that can lose its service sets it.
 	CanGiveBack bool
@@ -145,7 +149,7 @@ func (e *Engine) Reload(p *policy.Policy) error {
 	}
 	st.edge = weir.NewLimiter(e.memory, weir.Options{Limits: edge, Observer: e.o.Observer})
 	st.rest = weir.NewLimiter(e.o.Store, weir.Options{
-		Limits: p.Limits(), Observer: e.observer(), Now: e.o.Now,
+		Limits: p.Limits(), Observer: e.observer(), Now: e.o.Now, Deadline: e.o.Deadline,
 	})
 	if p.EdgeShared() {
 		st.edge = st.rest

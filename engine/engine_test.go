@@ -477,3 +477,30 @@ func TestSharedEdgeRulesUseTheStore(t *testing.T) {
 		}
 	})
 }
+
+// deafStore answers nothing until it is given up on.
+type deafStore struct{ weir.Store }
+
+func (deafStore) Caps() weir.Caps { return weir.Caps{} }
+
+func (deafStore) Apply(ctx context.Context, _ weir.Key, _ []weir.Write, _ *weir.Cells) (int, int64, error) {
+	<-ctx.Done()
+	return -1, 0, ctx.Err()
+}
+
+func TestDeadlineBoundsADecision(t *testing.T) {
+	for _, c := range []struct{ deadline, want time.Duration }{{0, 100 * time.Millisecond}, {30 * time.Millisecond, 30 * time.Millisecond}, {3 * time.Second, 3 * time.Second}} {
+		synctest.Test(t, func(t *testing.T) {
+			r := newRig(t, simple, func(o *Options) { o.Store, o.Deadline = deafStore{o.Store}, c.deadline })
+			r.ask("/", "first") // of a process, it has longer
+			start := time.Now()
+			o := r.ask("/", "customer-42")
+			if took := time.Since(start); took != c.want {
+				t.Errorf("with a deadline of %v the decision took %v, want %v", c.deadline, took, c.want)
+			}
+			if !o.Served() || !o.Degraded {
+				t.Errorf("%+v", o)
+			}
+		})
+	}
+}
