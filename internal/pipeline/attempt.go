@@ -51,7 +51,7 @@ func (p *Pipeline) write(ctx context.Context, l *lane, w *plan.Write, repeat boo
 		case errors.Is(err, p.o.Errors.Throttled):
 			again = unknown != nil // else the lane slows down
 		}
-		if again && attempt < attempts && !p.breaker.isOpen() && p.backoff(ctx, attempt) {
+		if again && attempt < attempts && p.backoff(ctx, attempt) {
 			continue
 		}
 		if unknown != nil {
@@ -62,15 +62,19 @@ func (p *Pipeline) write(ctx context.Context, l *lane, w *plan.Write, repeat boo
 	}
 }
 
-// backoff waits before another attempt, and reports whether there is time for it.
+// backoff waits before another attempt, and reports whether there is time for
+// it. Of a store that is left alone, nobody asks twice.
 func (p *Pipeline) backoff(ctx context.Context, attempt int) bool {
+	if p.breaker.isOpen() {
+		return false
+	}
 	const first, most = 5 * time.Millisecond, 100 * time.Millisecond
 	wait := min(first<<min(attempt, 10), most)
 	wait = wait/2 + rand.N(wait/2)
 	if end, ok := ctx.Deadline(); ok && time.Until(end) <= wait {
 		return false
 	}
-	return sleep(ctx, wait)
+	return sleep(ctx, wait) && !p.breaker.isOpen()
 }
 
 // sleep reports whether it slept to the end.

@@ -46,6 +46,7 @@ type update struct {
 	ctx  context.Context
 	next Planner
 	read bool        // ask the store before the first plan
+	sure bool        // at least once, as far as nonces tell; otherwise at most once
 	then func(error) // hears of the outcome, whether or not anybody waits; may be nil
 	err  error
 	done chan struct{}
@@ -199,8 +200,9 @@ func (p *Pipeline) own(ctx context.Context) (context.Context, context.CancelFunc
 	return context.WithTimeout(context.WithoutCancel(ctx), p.Deadline())
 }
 
-// update plans and applies until the planner has nothing left to write. What
-// may have been applied is not sent again: it can't be given back twice.
+// update plans and applies until the planner has nothing left to write. Unless
+// it must be sure, what may have been applied is not sent again: nothing is
+// given back twice.
 func (p *Pipeline) update(l *lane, u *update) error {
 	if !p.breaker.allow(p.clock()) {
 		p.stats.skipped.Add(1)
@@ -224,7 +226,7 @@ func (p *Pipeline) update(l *lane, u *update) error {
 		if !u.next(known, now, &w) {
 			return nil
 		}
-		state, at, applied, err := p.write(ctx, l, &w, false)
+		state, at, applied, err := p.write(ctx, l, &w, u.sure)
 		if errors.Is(err, p.o.Errors.Throttled) && sleep(ctx, l.calm(p, true)) {
 			now = p.o.Now()
 			continue

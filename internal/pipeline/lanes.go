@@ -31,6 +31,9 @@ func (t *lanes) get(item plan.Key) *lane {
 	if len(t.by) >= t.max {
 		t.drop()
 	}
+	if len(t.by) >= t.max {
+		t.drop() // a crowd of lanes in use has made it too large
+	}
 	l := &lane{item: item, users: 1}
 	t.by[item] = l
 	return l

@@ -185,8 +185,8 @@ func (p *Pipeline) Update(ctx context.Context, item plan.Key, read bool, next Pl
 }
 
 // Repay charges a key's limits what Local still shows as used of them. It does
-// so at most once, however long the caller waits; while it has not been done,
-// the key stays as it is and counts on.
+// so once, however long the caller waits; until it is done, the key stays as it
+// is and counts on. What may have been charged is not charged again.
 func (p *Pipeline) Repay(ctx context.Context, f *Local, item plan.Key, now func() int64) error {
 	if err := p.admit(); err != nil {
 		return err
@@ -195,7 +195,7 @@ func (p *Pipeline) Repay(ctx context.Context, f *Local, item plan.Key, now func(
 	if d == nil {
 		return nil // another call is at it
 	}
-	return p.await(ctx, item, &update{ctx: ctx, next: d.charge, done: make(chan struct{}), then: func(err error) {
+	return p.await(ctx, item, &update{ctx: ctx, next: d.charge, sure: true, done: make(chan struct{}), then: func(err error) {
 		f.end(item, d, err == nil || errors.Is(err, p.o.Errors.OutcomeUnknown), now())
 	}})
 }

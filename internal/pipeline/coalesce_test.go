@@ -1,0 +1,297 @@
+package pipeline
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/weirlabs/weir/internal/plan"
+)
+
+// all runs n calls at once and waits for them.
+func all(n int, call func(i int)) {
+	var wg sync.WaitGroup
+	for i := range n {
+		wg.Go(func() { call(i) })
+	}
+	wg.Wait()
+}
+
+// queue lets calls arrive one after the other while a write is under way, and
+// gives their verdicts in that order.
+func (b *bench) queue(item plan.Key, calls ...[]Ask) [][]plan.Verdict {
+	b.Helper()
+	var wg sync.WaitGroup
+	verdicts := make([][]plan.Verdict, len(calls))
+	for i, asks := range calls {
+		verdicts[i] = make([]plan.Verdict, len(asks))
+		wg.Go(func() {
+			if _, err := b.Take(b.Context(), b.Context(), item, asks, false, verdicts[i]); err != nil {
+				b.Errorf("call %d: %v", i, err)
+			}
+		})
+		synctest.Wait()
+	}
+	wg.Wait()
+	return verdicts
+}
+
+// Calls that arrive while a write is under way share the next one. They are
+// judged in the order in which they came, a later smaller one passes where an
+// earlier one does not fit, and each hears what was left after it.
+func TestBatchIsJudgedInOrderOfArrival(t *testing.T) {
+	for _, text := range []string{"1/h burst 10", "quota 10/h", "quota 10/hour calendar", "sliding 10/h"} {
+		inBubble(t, Options{}, func(b *bench) {
+			b.store.took = 20 * time.Millisecond
+			s := spec(b.T, "q", text)
+			var calls [][]Ask
+			for _, n := range []int64{1, 3, 4, 5, 1, 2, 1} {
+				calls = append(calls, []Ask{{Spec: s, Cost: n}})
+			}
+			var got []string
+			b.trip(2, text, func() {
+				for _, v := range b.queue(key("a"), calls...) {
+					got = append(got, fmt.Sprint(v[0].OK, v[0].Used))
+				}
+			})
+			want := []string{"true 1", "true 4", "true 8", "false 10", "true 9", "false 10", "true 10"}
+			if !slices.Equal(got, want) {
+				b.Errorf("%s:\ngot  %v\nwant %v", text, got, want)
+			}
+			if st := b.Stats(); st.Trips != 2 || st.Coalesced != 5 {
+				b.Errorf("%+v", st)
+			}
+		})
+	}
+}
+
+// A shadow rides along while it fits, and holds nobody up when it does not.
+func TestBatchWithShadows(t *testing.T) {
+	inBubble(t, Options{}, func(b *bench) {
+		b.store.took = 20 * time.Millisecond
+		s, shadow := spec(b.T, "q", "quota 10/h"), spec(b.T, "sh", "quota 2/h").Shadow()
+		var calls [][]Ask
+		for range 4 {
+			calls = append(calls, []Ask{{Spec: s, Cost: 1}, {Spec: shadow, Cost: 1, Shadow: true}})
+		}
+		var got []string
+		for _, v := range b.queue(key("a"), calls...) {
+			got = append(got, fmt.Sprint(v[0].OK, v[0].Used, v[1].OK, v[1].Used))
+		}
+		want := []string{"true 1 true 1", "true 2 true 2", "true 3 false 2", "true 4 false 2"}
+		if !slices.Equal(got, want) {
+			b.Errorf("got %v, want %v", got, want)
+		}
+		// Shadows alone are judged by the store, not by what was seen long ago.
+		alone := []Ask{{Spec: shadow, Cost: 1, Shadow: true}}
+		<-time.After(time.Hour)
+		if v := b.queue(key("a"), alone); !v[0][0].OK {
+			b.Errorf("%+v", v)
+		}
+		delete(b.store.by, key("a")) // somebody has reset it
+		if v := b.queue(key("a"), alone, alone, alone); !v[0][0].OK || !v[1][0].OK || v[2][0].OK {
+			b.Errorf("%+v", v)
+		}
+		never := []Ask{{Spec: shadow, Cost: 3, Shadow: true}}
+		if v := b.queue(key("new"), never); v[0][0].OK || !v[0][0].Never {
+			b.Errorf("%+v", v)
+		}
+	})
+}
+
+// Calls of a crowd wait for each other by 8 ms, so that a write is full; a
+// single call never waits.
+func TestGapBetweenWritesOfACrowd(t *testing.T) {
+	inBubble(t, Options{}, func(b *bench) {
+		b.store.took = time.Millisecond
+		s := spec(b.T, "q", "quota 1000000/h")
+		began := time.Now()
+		for range 10 {
+			b.must(key("a"), s, 1)
+		}
+		if took := time.Since(began); took != 10*time.Millisecond {
+			b.Errorf("ten calls, one after the other, took %v", took)
+		}
+		before := b.store.trips()
+		began = time.Now()
+		all(64, func(int) {
+			for range 100 {
+				b.must(key("a"), s, 1)
+			}
+		})
+		trips := b.store.trips() - before
+		took := time.Since(began)
+		if want := 100 * 8 * time.Millisecond; took < want-16*time.Millisecond || took > want+16*time.Millisecond || trips > 102 {
+			b.Errorf("6,400 calls: %d trips in %v", trips, took)
+		}
+		if n := b.used(key("a"), s); n != 6410 {
+			b.Errorf("%d are used", n)
+		}
+		<-time.After(time.Second)
+		began = time.Now()
+		b.must(key("a"), s, 1)
+		if took := time.Since(began); took != time.Millisecond {
+			b.Errorf("a single call after the crowd took %v", took)
+		}
+	})
+}
+
+// Nobody of a crowd is passed over: with a limit that is far away, each is
+// served by the next write or the one after it.
+func TestNobodyStarves(t *testing.T) {
+	inBubble(t, Options{}, func(b *bench) {
+		b.store.took = 4 * time.Millisecond
+		s := spec(b.T, "q", "quota 1000000/h")
+		longest := make([]time.Duration, 64)
+		all(64, func(i int) {
+			for range 50 {
+				began := time.Now()
+				b.must(key("a"), s, 1)
+				longest[i] = max(longest[i], time.Since(began))
+			}
+		})
+		if most := slices.Max(longest); most > 24*time.Millisecond {
+			b.Errorf("one waited for %v", most)
+		}
+	})
+}
+
+// A crowd larger than a write takes goes out in several.
+func TestBatchIsBounded(t *testing.T) {
+	inBubble(t, Options{}, func(b *bench) {
+		b.store.took = 10 * time.Millisecond
+		s := spec(b.T, "q", "quota 1000000/h")
+		all(3*maxBatch, func(int) { b.must(key("a"), s, 1) })
+		if n := b.store.trips(); n < 3 || n > 4 {
+			b.Errorf("%d trips", n)
+		}
+		if n := b.used(key("a"), s); n != 3*maxBatch {
+			b.Errorf("%d are used", n)
+		}
+	})
+}
+
+// B134: a caller who leaves before the write goes out takes nothing; who leaves while
+// it is under way is given back what it took, before anything that comes later.
+func TestCase_B134_CallerWhoLeaves(t *testing.T) {
+	for _, o := range []Options{{}, {NoCoalescing: true}} {
+		for _, text := range everyLimit {
+			inBubble(t, o, func(b *bench) {
+				b.store.took = 20 * time.Millisecond
+				s := spec(b.T, "q", text)
+				ctx, leave := context.WithCancel(b.Context())
+				gone := make(chan error)
+				go func() {
+					_, err := b.askAs(ctx, key("a"), s, 2, true)
+					gone <- err
+				}()
+				<-time.After(15 * time.Millisecond) // applied, and the reply on its way
+				later := make(chan bool)
+				go func() { later <- b.must(key("a"), s, 2) }()
+				leave()
+				if err := <-gone; !errors.Is(err, context.Canceled) {
+					b.Errorf("%s: %v", text, err)
+				}
+				if ok := <-later; ok != !o.NoCoalescing {
+					b.Errorf("%s: the next call was allowed: %v", text, ok)
+				}
+				<-time.After(50 * time.Millisecond)
+				want := int64(2)
+				if o.NoCoalescing {
+					want = 0 // the later one was refused before the first was given back
+				}
+				if n := b.used(key("a"), s); n != want {
+					b.Errorf("%s: %d are used, want %d", text, n, want)
+				}
+			})
+		}
+	}
+	inBubble(t, Options{}, func(b *bench) {
+		b.store.took = 20 * time.Millisecond
+		s := spec(b.T, "q", "quota 10/h")
+		first := make(chan bool)
+		go func() { first <- b.must(key("a"), s, 1) }()
+		synctest.Wait()
+		ctx, leave := context.WithCancel(b.Context())
+		gone := make(chan error)
+		go func() {
+			_, err := b.askAs(ctx, key("a"), s, 5, false)
+			gone <- err
+		}()
+		synctest.Wait()
+		leave()
+		<-gone
+		b.trip(0, "nothing but the first", func() { <-first; <-time.After(time.Second) })
+		if n := b.used(key("a"), s); n != 1 {
+			b.Errorf("%d are used", n)
+		}
+	})
+}
+
+// A caller whose time is over hears why; what its call takes later is given
+// back, unless the call goes on without an answer.
+func TestCallerWhoseTimeIsOver(t *testing.T) {
+	for _, keep := range []bool{false, true} {
+		inBubble(t, Options{}, func(b *bench) {
+			b.store.took = 80 * time.Millisecond
+			s := spec(b.T, "q", "quota 10/h")
+			first := make(chan bool)
+			go func() { first <- b.must(key("a"), s, 1) }()
+			synctest.Wait()
+			began := time.Now()
+			_, err := b.askAs(b.Context(), key("a"), s, 5, keep) // its write goes out after 80 ms
+			if took := time.Since(began); !errors.Is(err, errUnknown) || took != 100*time.Millisecond {
+				b.Errorf("%v after %v", err, took)
+			}
+			<-first
+			<-time.After(time.Second)
+			want := int64(1)
+			if keep {
+				want = 6
+			}
+			if n := b.used(key("a"), s); n != want {
+				b.Errorf("keep %v: %d are used, want %d", keep, n, want)
+			}
+		})
+	}
+}
+
+// The first decision of a process has a second; the values of the call that
+// begins a trip travel with it, and its end does not.
+func TestTripOfItsOwn(t *testing.T) {
+	inBubble(t, Options{}, func(b *bench) {
+		b.asked.Store(false)
+		b.store.took = 900 * time.Millisecond
+		s := spec(b.T, "q", "quota 10/h")
+		if !b.must(key("a"), s, 1) {
+			b.Error("refused")
+		}
+		if _, err := b.ask(key("a"), s, 1); !errors.Is(err, errUnknown) {
+			b.Errorf("the second call: %v", err)
+		}
+		<-time.After(time.Second)
+	})
+	type name struct{}
+	inBubble(t, Options{}, func(b *bench) {
+		s := spec(b.T, "q", "quota 10/h")
+		var seen any
+		b.o.Store = applier(func(ctx context.Context, item plan.Key, tries []plan.Write, state *plan.Cells) (int, int64, error) {
+			seen = ctx.Value(name{})
+			return b.store.Apply(ctx, item, tries, state)
+		})
+		if _, err := b.askAs(context.WithValue(b.Context(), name{}, "first"), key("a"), s, 1, false); err != nil || seen != "first" {
+			b.Errorf("%v, %v", seen, err)
+		}
+	})
+}
+
+type applier func(ctx context.Context, item plan.Key, tries []plan.Write, state *plan.Cells) (int, int64, error)
+
+func (f applier) Apply(ctx context.Context, item plan.Key, tries []plan.Write, state *plan.Cells) (int, int64, error) {
+	return f(ctx, item, tries, state)
+}
