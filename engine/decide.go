@@ -154,6 +154,9 @@ func (e *Engine) op(p *policy.Op, o *Outcome) weir.Op {
 			op.Limit = l
 		}
 	}
+	if op.OnFail == weir.FailLocal {
+		op.Local = o.st.local[p.Rule]
+	}
 	return op
 }
 

@@ -38,7 +38,8 @@ type Options struct {
 	Identify func(context.Context, *policy.Attributes) (policy.Identity, error)
 
 	// Replicas is how many processes share the traffic: rate and burst of edge
-	// rules are divided by it. Default 1.
+	// rules are divided by it, and those of limits that are counted locally while
+	// the store does not answer. Default 1.
 	Replicas int
 
 	// Deadline bounds one decision of Store, after which on_store_error decides:
@@ -88,6 +89,7 @@ type state struct {
 	edge   *weir.Limiter
 	rest   *weir.Limiter
 	shared map[*policy.Rule]weir.Limit // edge rules as this replica enforces them
+	local  map[*policy.Rule]weir.Limit // what this replica allows by itself without the store, of rules that say so
 }
 
 type storeFailure struct{ err error }
@@ -134,18 +136,27 @@ func (e *Engine) Policy() *policy.Policy { return e.state.Load().policy }
 // they began with. Counters stay: they belong to the store and to the edge's
 // memory. On an error the policy in force stays.
 func (e *Engine) Reload(p *policy.Policy) error {
-	st := &state{policy: p, shared: map[*policy.Rule]weir.Limit{}}
+	st := &state{policy: p, shared: map[*policy.Rule]weir.Limit{}, local: map[*policy.Rule]weir.Limit{}}
 	var edge []weir.Limit
 	for _, r := range p.Rules() {
-		if r.Layer != policy.Edge || p.EdgeShared() {
+		inMemory := r.Layer == policy.Edge && !p.EdgeShared()
+		by := r.Share
+		if inMemory || by == 0 {
+			by = e.o.Replicas
+		}
+		if !inMemory && r.OnStoreError != weir.FailLocal {
 			continue
 		}
-		l, err := divided(r.Limit, e.o.Replicas)
+		part, err := policy.Divided(r.Limit, by)
 		if err != nil {
-			return fmt.Errorf("edge rule %s: %w", r.Name, err)
+			return fmt.Errorf("limit %s: %w", r.Name, err)
 		}
-		st.shared[r] = l
-		edge = append(edge, l)
+		if inMemory {
+			st.shared[r] = part
+			edge = append(edge, part)
+		} else {
+			st.local[r] = part
+		}
 	}
 	st.edge = weir.NewLimiter(e.memory, weir.Options{Limits: edge, Observer: e.o.Observer})
 	st.rest = weir.NewLimiter(e.o.Store, weir.Options{

@@ -307,47 +307,6 @@ func TestOptionsAreChecked(t *testing.T) {
 	}
 }
 
-func TestDivided(t *testing.T) {
-	for _, tt := range []struct {
-		limit string
-		by    int
-		want  string
-	}{
-		{"sliding 2000/5m", 1, "sliding 2000/5m"},
-		{"sliding 2000/5m", 3, "sliding 667/5m"},
-		{"sliding 2/5m", 3, "sliding 1/5m"},
-		{"quota 100/day calendar Europe/Berlin", 8, "quota 13/day calendar Europe/Berlin"},
-		{"10/s burst 20", 2, "5/s burst 10"},
-		{"10/s burst 20", 3, "4/s burst 7"},
-		{"10/s", 30, "1/s burst 1"},
-		{"1.5/s burst 3", 2, "1/s burst 2"},
-		{"0.5/s burst 10", 2, "0.5/2second burst 5"},
-		{"0.25/5m burst 3", 4, "0.25/20m burst 1"},
-	} {
-		l, err := weir.ParseLimit(tt.limit)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if l, err = l.Named("edge"); err != nil {
-			t.Fatal(err)
-		}
-		got, err := divided(l, tt.by)
-		if err != nil {
-			t.Errorf("%s by %d: %v", tt.limit, tt.by, err)
-			continue
-		}
-		want, err := weir.ParseLimit(tt.want)
-		if err != nil {
-			t.Fatal(err)
-		}
-		gn, gs := got.Rate()
-		wn, ws := want.Rate()
-		if got.Name() != "edge" || gn*ws != wn*gs || got.Period().Duration() != want.Period().Duration() || got.Max() != want.Max() || got.IsBucket() != want.IsBucket() {
-			t.Errorf("%s by %d: %s, want %s", tt.limit, tt.by, got, tt.want)
-		}
-	}
-}
-
 func TestIdentificationThatFails(t *testing.T) {
 	r := newRig(t, simple, func(o *Options) {
 		o.Identify = func(_ context.Context, a *policy.Attributes) (policy.Identity, error) {
@@ -486,6 +445,55 @@ func (deafStore) Caps() weir.Caps { return weir.Caps{} }
 func (deafStore) Apply(ctx context.Context, _ weir.Key, _ []weir.Write, _ *weir.Cells) (int, int64, error) {
 	<-ctx.Done()
 	return -1, 0, ctx.Err()
+}
+
+func TestSpec_A09_LocalShareWhileTheStoreIsAway(t *testing.T) {
+	for _, c := range []struct {
+		name, limit, share string
+		replicas           int
+		allowed            int // of 20 without the store
+	}{
+		{"a quarter, rounded up", "quota 10/h", "share: 1/4", 1, 3},
+		{"all of it", "quota 10/h", "share: 1/1", 5, 10},
+		{"by replicas", "quota 10/h", "share: 1/replicas", 3, 4},
+		{"by replicas when nothing is said", "quota 10/h", "", 2, 5},
+		{"one process", "quota 10/h", "", 1, 10},
+		{"at least one", "quota 10/h", "share: 1/100", 1, 1},
+		{"a bucket", "0.5/s burst 10", "share: 1/4", 1, 3},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				share := c.share
+				if share != "" {
+					share = ", " + share
+				}
+				text := "weir: 1\ncallers: {account: jwt.sub}\napplication:\n  limits:\n    - {name: things, match: /, by: account, limit: " +
+					c.limit + ", on_store_error: local" + share + "}\n"
+				store := &remote{s: memstore.New(memstore.Options{}), fails: errors.New("no route to host")}
+				r := newRig(t, text, func(o *Options) { o.Store, o.Replicas = store, c.replicas })
+				allowed := 0
+				for range 20 {
+					o := r.ask("/", "a")
+					if !o.Degraded {
+						t.Fatalf("not degraded: %+v", o)
+					}
+					if o.Served() {
+						allowed++
+						continue
+					}
+					if v := o.Speaks(); o.Status != 429 || v.RetryAfter <= 0 || v.Reason != weir.ReasonLimit || !v.Unknown {
+						t.Fatalf("status %d, %+v", o.Status, v)
+					}
+				}
+				if allowed != c.allowed {
+					t.Errorf("%d of 20 allowed without the store, want %d", allowed, c.allowed)
+				}
+				if log := r.log.String(); !strings.Contains(log, `"on_store_error":"local"`) {
+					t.Errorf("the log does not say who decided: %s", log)
+				}
+			})
+		})
+	}
 }
 
 func TestDeadlineBoundsADecision(t *testing.T) {

@@ -97,8 +97,11 @@ func (l *lines) degraded(ctx context.Context, o *Outcome, v *Verdict, cause erro
 	s.mu.Unlock()
 
 	msg, mode := "store could not be asked: request served without counting it", "allow"
-	if !v.Allowed {
+	switch {
+	case v.Reason == weir.ReasonUnavailable:
 		msg, mode = "store could not be asked: request refused", "deny"
+	case v.Rule.OnStoreError == weir.FailLocal:
+		msg, mode = "store could not be asked: requests decided by this process's share of the limit", "local"
 	}
 	attrs := append(attrsOf(o, v), slog.String("on_store_error", mode), slog.Int64("decisions", count))
 	if cause != nil {

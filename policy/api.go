@@ -49,6 +49,40 @@ type Rule struct {
 	Denied    Denied
 	Anonymous bool   // the limit of callers known by their address only: anonymous:
 	By        string // who shares a counter, as the file says it: "account", "account+path.event"
+
+	// What follows is what the file says of the rule, for whoever shows policies,
+	// compares them or writes them in other forms.
+
+	Patterns     []string       // of match:, or of path: at the edge; nil for every request
+	ExactCase    bool           // literals of Patterns compare with their case
+	Priority     int            // of an edge rule, lower ones first; -1 without one, and elsewhere
+	ExceptIPs    []netip.Prefix // for which an edge rule does not hold
+	Mode         Mode
+	Cost         string           // units a call: "1", "header.X-Units" or an expression
+	When         string           // the condition under which the rule holds; "" for none
+	OnStoreError weir.FailureMode // FailAllow, FailDeny or FailLocal
+
+	// Share says, with FailLocal, which part of Limit one process enforces while
+	// the store does not answer: 1/Share, see [Divided]. 0 stands for an equal
+	// part for each process.
+	Share int
+}
+
+// Mode says whether a rule acts.
+type Mode string
+
+// The modes.
+const (
+	Enforce Mode = "enforce"
+	Shadow  Mode = "shadow" // counts and logs, and never refuses
+	Off     Mode = "off"    // no request meets it
+)
+
+// Exemption names paths that no layer limits.
+type Exemption struct {
+	Name    string
+	Paths   []string // in the form of path:
+	Because string   // the reason that the file gives, or ""
 }
 
 // Denied is what a refusal says to people.

@@ -169,6 +169,7 @@ func (k *compiler) compileExemptions() {
 			continue // without a path it would exempt everything
 		}
 		k.exempted = append(k.exempted, globs...)
+		k.p.exemptions = append(k.p.exemptions, Exemption{c.name.text, texts(c.path), c.because})
 		k.target(target{kind: exemption, name: c.name.text}, globs)
 	}
 }
@@ -225,6 +226,11 @@ func (k *compiler) rule(c *ruleConf, layer Layer, patterns []*pattern, onFail we
 		r.onFail = weir.FailAllow
 	case "deny":
 		r.onFail = weir.FailDeny
+	case "local":
+		r.onFail = weir.FailLocal
+	}
+	if c.shareAt != nil && r.onFail != weir.FailLocal {
+		k.wrong(c.shareAt, "add on_store_error: local, or remove the line", "share: has no effect without on_store_error: local")
 	}
 	r.by = k.sharingOf(c.by, layer, k.p.callers, patterns)
 	if c.successAt != nil && c.count != "on_success" {
@@ -233,7 +239,7 @@ func (k *compiler) rule(c *ruleConf, layer Layer, patterns []*pattern, onFail we
 	if !k.claim(c.name) {
 		return nil
 	}
-	base := k.describe(c, layer)
+	base := k.describe(c, layer, r)
 	base.By = r.by.text
 	r.full = k.build(base, c.limit, c.name.text, r)
 	if c.anon != nil {
@@ -244,10 +250,25 @@ func (k *compiler) rule(c *ruleConf, layer Layer, patterns []*pattern, onFail we
 }
 
 // describe is what a rule says of itself before its limit is known.
-func (k *compiler) describe(c *ruleConf, layer Layer) Rule {
+func (k *compiler) describe(c *ruleConf, layer Layer, r *rule) Rule {
 	d := Rule{
 		Layer: layer, OnSuccess: c.count == "on_success", Success: c.success,
 		Headers: c.styles, Denied: c.denied,
+		Patterns: texts(append(slices.Clone(c.match), c.path...)), ExactCase: r.exact,
+		Priority: -1, ExceptIPs: c.exceptIPs, Mode: Enforce, Cost: "1",
+		OnStoreError: r.onFail, Share: c.share,
+	}
+	if layer == Edge && c.priority < math.MaxInt64 {
+		d.Priority = int(c.priority)
+	}
+	if c.mode != "" {
+		d.Mode = Mode(c.mode)
+	}
+	if c.cost != nil {
+		d.Cost = c.cost.text
+	}
+	if c.when != nil {
+		d.When = c.when.text
 	}
 	if c.successAt == nil {
 		d.Success = StatusRange{100, 399}
@@ -261,12 +282,23 @@ func (k *compiler) describe(c *ruleConf, layer Layer) Rule {
 	return d
 }
 
+func texts(nodes []*node) []string {
+	var out []string
+	for _, n := range nodes {
+		out = append(out, n.text)
+	}
+	return out
+}
+
 // build makes the rules of a list of limits, and files them.
 func (k *compiler) build(base Rule, limits []limitAt, name string, r *rule) []*Rule {
 	var out []*Rule
 	for i, lim := range k.nameAll(limits, name, k.p.revision) {
 		if r.cost.program == nil && r.cost.header == "" && r.cost.fixed > lim.Max() && i < len(limits) {
 			k.wrong(limits[i].at, "raise the burst or lower the cost", "the limit can never hold the cost of one call, %d", r.cost.fixed)
+		}
+		if base.Share > 1 && i < len(limits) {
+			k.checkShare(lim, limits[i].at, &base, r)
 		}
 		one := base
 		one.Limit, one.Name = lim, lim.Name()
@@ -281,6 +313,18 @@ func (k *compiler) build(base Rule, limits []limitAt, name string, r *rule) []*R
 		}
 	}
 	return out
+}
+
+// checkShare reports a part of a limit that cannot be kept, or that no call fits
+// into.
+func (k *compiler) checkShare(l weir.Limit, at *node, base *Rule, r *rule) {
+	part, err := Divided(l, base.Share)
+	switch {
+	case err != nil:
+		k.wrong(at, "choose a larger share", "the limit has no such part: %v", err)
+	case r.cost.program == nil && r.cost.header == "" && r.cost.fixed > part.Max() && r.cost.fixed <= l.Max():
+		k.doubt(at, "choose a larger share, or on_store_error: allow or deny", "without the store every call is refused: the share of one process, %s, can never hold the cost of one call, %d", show(part.String()), r.cost.fixed)
+	}
 }
 
 // compileGateway makes a rule of each plan.

@@ -92,7 +92,7 @@ func (k *compiler) operation(c *ruleConf, plans map[string]map[string]*planLimit
 		return
 	}
 	name := c.name.text
-	base := k.describe(c, Application)
+	base := k.describe(c, Application, r)
 	base.Operation, base.By = name, "account"
 	var last *planLimits
 	for _, plan := range k.p.plans {

@@ -33,6 +33,7 @@ type Policy struct {
 	origins              []string
 	auth                 Auth
 	warnings             []Problem
+	exemptions           []Exemption
 	rules                []*Rule
 	limits               []weir.Limit
 
@@ -166,6 +167,9 @@ func (p *Policy) Limits() []weir.Limit { return slices.Clone(p.limits) }
 
 // Rules are all limits of the policy, from the outside in.
 func (p *Policy) Rules() []*Rule { return slices.Clone(p.rules) }
+
+// Exemptions are what is never limited.
+func (p *Policy) Exemptions() []Exemption { return slices.Clone(p.exemptions) }
 
 // Warnings are findings that do not keep the policy from loading.
 func (p *Policy) Warnings() []Problem { return slices.Clone(p.warnings) }

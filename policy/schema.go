@@ -63,9 +63,12 @@ type ruleConf struct {
 	anonAt       *node
 	priority     int64
 	except       *bart.Lite
+	exceptIPs    []netip.Prefix
 	cost, when   *node
 	mode         string
 	onFail       string
+	shareAt      *node
+	share        int // 0: by the number of replicas
 	count        string
 	successAt    *node
 	success      StatusRange
@@ -239,13 +242,8 @@ func (l *loader) answerRows(c *ruleConf) []row {
 		{"mode", false, l.word("mode", &c.mode, "enforce", "shadow", "off")},
 		{"header_styles", false, l.styles(&c.styles)},
 		{"denied", false, func(n *node) { c.deniedAt = n; l.readDenied(n, &c.denied) }},
-		{"on_store_error", false, func(n *node) {
-			if n.text == "local" && n.shape == scalar {
-				l.wrong(n, "write allow or deny", "on_store_error: local comes with a later version")
-				return
-			}
-			l.word("on_store_error", &c.onFail, "allow", "deny")(n)
-		}},
+		{"on_store_error", false, l.word("on_store_error", &c.onFail, "allow", "deny", "local")},
+		{"share", false, func(n *node) { c.shareAt = n; c.share = l.share(n) }},
 	}
 }
 
@@ -275,7 +273,7 @@ func (l *loader) readEdge(n *node) *ruleConf {
 			c.priorityNode = n
 			l.number("priority", &c.priority, 0, math.MaxInt32)(n)
 		}},
-		{"except_ips", false, l.prefixes("except_ips", &c.except, nil)}}, l.answerRows(c)...)
+		{"except_ips", false, l.prefixes("except_ips", &c.except, func(_ *node, p netip.Prefix) { c.exceptIPs = append(c.exceptIPs, p) })}}, l.answerRows(c)...)
 	l.object(n, "an edge rule", rows...)
 	return c
 }
@@ -351,12 +349,26 @@ func (l *loader) readLimit(n *node) *ruleConf {
 	rows := []row{l.nameRow(c, "a limit"), l.matchRow(c),
 		{"by", true, keep(&c.by)},
 		{"limit", true, l.limits(&c.limit)},
-		{"anonymous", false, func(n *node) { c.anonAt = n; l.limits(&c.anon)(n) }},
-		{"share", false, func(n *node) {
-			l.wrong(n, "remove the line, and write on_store_error: allow or deny", "share comes with on_store_error: local, in a later version")
-		}}}
+		{"anonymous", false, func(n *node) { c.anonAt = n; l.limits(&c.anon)(n) }}}
 	l.object(n, "a limit", append(append(rows, l.countRows(c)...), l.answerRows(c)...)...)
 	return c
+}
+
+// share reads 1/N or 1/replicas, which is 0.
+func (l *loader) share(n *node) int {
+	if !l.is(n, scalar, "share") {
+		return 0
+	}
+	parts, ok := strings.CutPrefix(n.text, "1/")
+	if ok && parts == "replicas" {
+		return 0
+	}
+	v, err := strconv.Atoi(parts)
+	if !ok || err != nil || v < 1 || v > maxParts || parts[0] < '1' || parts[0] > '9' {
+		l.wrong(n, "write 1/4 for a quarter, or 1/replicas for an equal part for each process", "%s is not a share", show(n.text))
+		return 0
+	}
+	return v
 }
 
 func (l *loader) statusRange(n *node) StatusRange {

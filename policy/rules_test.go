@@ -1,0 +1,87 @@
+package policy
+
+import (
+	"fmt"
+	"reflect"
+	"strings"
+	"testing"
+
+	"github.com/weirlabs/weir"
+)
+
+// What the file says of its rules can be read back, for those who show, compare
+// or translate policies.
+func TestRulesSayWhatTheFileSays(t *testing.T) {
+	p := load(t, little+`
+    - name: mail
+      match: ["POST /mail/{list}", "POST /Bulk/{list}"]
+      by: [account+path.list, ip]
+      limit: [10/s burst 20, quota 100/day]
+      case: exact
+      cost: "plan == 'free' ? 2 : 1"
+      when: header('x-test') == ''
+      mode: shadow
+      on_store_error: local
+      share: 1/4
+    - {name: calls, by: ip, limit: 5/s burst 9, cost: header.x-units, mode: off, on_store_error: deny}
+`)
+	var got []string
+	for _, r := range p.Rules() {
+		got = append(got, fmt.Sprintf("%s %s %s|by %s|%v|prio %d|not %v|%s|cost %s|when %s|fail %d 1/%d|exact %v anon %v plan %s",
+			r.Layer, r.Name, r.Limit, r.By, r.Patterns, r.Priority, r.ExceptIPs, r.Mode, r.Cost, r.When, r.OnStoreError, r.Share, r.ExactCase, r.Anonymous, r.Plan))
+	}
+	for _, want := range []string{
+		fmt.Sprintf("edge rate-all sliding 2000/5m|by ip|[]|prio 40|not [203.0.113.0/24]|enforce|cost 1|when |fail %d 1/0|exact false anon false plan ", weir.FailAllow),
+		fmt.Sprintf("edge rate-auth sliding 100/5m|by ip|[/api/auth/*]|prio 41|not [203.0.113.0/24]|enforce|cost 1|when |fail %d 1/0|exact false anon false plan ", weir.FailAllow),
+		fmt.Sprintf("gateway partner-basic 10/s burst 20|by partner|[]|prio -1|not []|enforce|cost 1|when |fail %d 1/0|exact false anon false plan partner-basic", weir.FailAllow),
+		fmt.Sprintf("application analyze quota 100/day|by account|[POST /analyze]|prio -1|not []|enforce|cost 1|when |fail %d 1/0|exact false anon false plan free", weir.FailDeny),
+		fmt.Sprintf("application seats 1/s burst 2|by account+path.event|[POST /events/{event}/seats]|prio -1|not []|enforce|cost 1|when |fail %d 1/0|exact false anon true plan ", weir.FailAllow),
+		fmt.Sprintf("application mail.quota-day quota 100/day|by account+path.list, ip|[POST /mail/{list} POST /Bulk/{list}]|prio -1|not []|shadow|cost plan == 'free' ? 2 : 1|when header('x-test') == ''|fail %d 1/4|exact true anon false plan ", weir.FailLocal),
+		fmt.Sprintf("application calls 5/s burst 9|by ip|[]|prio -1|not []|off|cost header.x-units|when |fail %d 1/0|exact false anon false plan ", weir.FailDeny),
+	} {
+		found := false
+		for _, g := range got {
+			found = found || g == want
+		}
+		if !found {
+			t.Errorf("missing %s\nin\n%s", want, strings.Join(got, "\n"))
+		}
+	}
+	if want := []Exemption{
+		{"webhooks", []string{"/webhooks/*"}, "signature-authenticated; a retry is the protocol working"},
+		{"health", []string{"/healthz"}, ""},
+	}; !reflect.DeepEqual(p.Exemptions(), want) {
+		t.Errorf("exemptions %+v", p.Exemptions())
+	}
+}
+
+func TestSpec_A09_FailureModesReachTheOps(t *testing.T) {
+	p := load(t, `
+weir: 1
+edge_store: shared
+edge: [{name: all, limit: 9/s, by: ip, on_store_error: local}]
+gateway: {on_store_error: deny, plans: {gold: 1/s}}
+application:
+  plans: {free: {render: 1/s, export: 2/s}}
+  operations:
+    render: {match: /render}
+    export: {match: /export, on_store_error: local, share: 1/2}
+  limits:
+    - {name: a, by: ip, match: /a, limit: 1/s}
+    - {name: b, by: ip, match: /b, limit: 1/s, on_store_error: local, share: 1/replicas}
+`)
+	for path, want := range map[string]weir.FailureMode{"/render": weir.FailDeny, "/export": weir.FailLocal, "/a": weir.FailAllow, "/b": weir.FailLocal} {
+		a := get("GET", path)
+		m, err := p.Match(a)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ops, err := p.Ops(&m, a, Identity{})
+		if err != nil || len(ops) != 1 || ops[0].OnFail != want || ops[0].Rule.OnStoreError != want {
+			t.Errorf("%s: %+v, %v; want mode %d", path, ops, err, want)
+		}
+		if edge := p.AppendEdge(nil, &m, a); len(edge) != 1 || edge[0].OnFail != weir.FailLocal {
+			t.Errorf("%s: %+v", path, edge)
+		}
+	}
+}
