@@ -17,3 +17,7 @@ const MaxKey = plan.MaxKey
 // different parts give different keys whatever they contain. An empty part
 // gives an invalid key.
 func NewKey(kind, id string, more ...string) Key { return plan.NewKey(kind, id, more...) }
+
+// ParseKey is the inverse of [Key.String]. It answers false for what is not the
+// text of a key that NewKey makes, or is longer than [MaxKey].
+func ParseKey(text string) (Key, bool) { return plan.ParseKey(text) }

@@ -76,6 +76,22 @@ type Records interface {
 	List(ctx context.Context, prefix, cursor string, max int) (keys []string, next string, err error)
 }
 
+// Lister lists the items that a store holds. A Store may implement it: for
+// people who look at a store, never for the way of a call, which asks for one
+// key that it knows. No store keeps an index for it.
+type Lister interface {
+	// ListKeys returns at most max keys whose text begins with a prefix, after
+	// the cursor, in no particular order; next is "" at the end. max is 1 or
+	// more. A page looks at a bounded part of the store, so that it may have few
+	// keys, or none, while next is not "": go on with next.
+	//
+	// An item that is there from the first page to the last is listed at least
+	// once; one that is added or removed meanwhile may be listed or not. Items
+	// that mean nothing any more may be listed as well, records never are. A
+	// cursor is good for the store that gave it, while that is open.
+	ListKeys(ctx context.Context, prefix, cursor string, max int) (keys []Key, next string, err error)
+}
+
 // Errors that stores wrap and callers may test for with errors.Is.
 var (
 	// ErrOutcomeUnknown: a write was sent and may or may not have been applied.

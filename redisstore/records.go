@@ -3,11 +3,7 @@ package redisstore
 import (
 	"context"
 	"crypto/rand"
-	"encoding/json"
-	"errors"
-	"fmt"
-	"maps"
-	"slices"
+	"math"
 	"strconv"
 	"strings"
 	"time"
@@ -112,114 +108,20 @@ func (s *Store) Put(ctx context.Context, key string, value []byte, ifVersion str
 	return nil
 }
 
-// position is where a listing goes on: on a node, at its SCAN cursor, after the
-// keys that a SCAN gave beyond those that were asked for.
-type position struct {
-	Node   string   `json:"n"`
-	Cursor uint64   `json:"c,omitempty"`
-	Left   []string `json:"l,omitempty"`
-}
-
 // List implements [weir.Records]. It scans every primary, items of callers
 // included: it is for the program, never for the path of a request. As SCAN
 // does, it may give a key twice while the server grows or shrinks its tables,
 // and it needs +scan, +role.
 func (s *Store) List(ctx context.Context, prefix, cursor string, max int) (keys []string, next string, err error) {
-	const what = "list records"
-	if max <= 0 {
-		return nil, "", s.errorf(what, "at most %d keys were asked for; ask for 1 or more", max)
-	}
-	var at position
-	if cursor != "" {
-		if err := json.Unmarshal([]byte(cursor), &at); err != nil {
-			return nil, "", s.errorf(what, "the cursor is none that List has given (%w)", err)
-		}
-	}
-	client, err := s.client(ctx)
-	if err != nil {
-		return nil, "", s.explain(what, err)
-	}
-	primaries, err := s.primaries(ctx, client)
-	if err != nil {
-		return nil, "", s.explain(what, err)
-	}
 	from := s.prefix + recordPrefix
-	pattern := literal(from+prefix) + "*"
-	for _, node := range slices.Sorted(maps.Keys(primaries)) {
-		if node < at.Node {
-			continue
-		}
-		if node > at.Node {
-			at = position{Node: node}
-		}
-		for first := true; first || at.Cursor != 0 || len(at.Left) > 0; first = false {
-			if len(at.Left) == 0 && (at.Cursor != 0 || first) {
-				c := primaries[node]
-				began := time.Now()
-				entry, err := c.Do(ctx, c.B().Scan().Cursor(at.Cursor).Match(pattern).Count(int64(min(max, 1000))).Build()).AsScanEntry()
-				if err != nil {
-					err = s.explain(what, err)
-					s.trip(ctx, weir.Trip{Took: time.Since(began), Err: err})
-					return nil, "", err
-				}
-				s.trip(ctx, weir.Trip{Took: time.Since(began)})
-				at.Cursor, at.Left = entry.Cursor, entry.Elements
-				slices.Sort(at.Left)
-				at.Left = slices.Compact(at.Left)
-			}
-			room := min(max-len(keys), len(at.Left))
-			for _, key := range at.Left[:room] {
-				keys = append(keys, strings.TrimPrefix(key, from))
-			}
-			at.Left = at.Left[room:]
-			if len(keys) == max {
-				return keys, s.resume(at, primaries), nil
-			}
-		}
+	next, err = s.scan(ctx, scan{what: "list records", begin: from + prefix, max: max, trips: math.MaxInt}, cursor, func(key string) bool {
+		keys = append(keys, strings.TrimPrefix(key, from))
+		return true
+	})
+	if err != nil {
+		return nil, "", err
 	}
-	return keys, "", nil
-}
-
-// resume is the cursor of a position, and "" at the end of the last node.
-func (s *Store) resume(at position, primaries map[string]rueidis.Client) string {
-	if at.Cursor == 0 && len(at.Left) == 0 {
-		later := ""
-		for node := range primaries {
-			if node > at.Node && (later == "" || node < later) {
-				later = node
-			}
-		}
-		if later == "" {
-			return ""
-		}
-		at = position{Node: later}
-	}
-	text, _ := json.Marshal(at) // strings and a number
-	return string(text)
-}
-
-// primaries are the nodes that hold keys of their own.
-func (s *Store) primaries(ctx context.Context, client rueidis.Client) (map[string]rueidis.Client, error) {
-	nodes := client.Nodes()
-	if client.Mode() != rueidis.ClientModeCluster {
-		return nodes, nil
-	}
-	for addr, node := range nodes {
-		role, err := node.Do(ctx, node.B().Role().Build()).ToArray()
-		if err != nil {
-			return nil, err
-		}
-		if len(role) == 0 {
-			return nil, fmt.Errorf("ROLE of %s is empty", addr)
-		}
-		if name, _ := role[0].ToString(); name != "master" {
-			delete(nodes, addr)
-		}
-	}
-	if len(nodes) == 0 {
-		return nil, errors.New("the cluster has no primaries")
-	}
-	return nodes, nil
+	return keys, next, nil
 }
 
 func (s *Store) recordKey(what, key string) (string, error) {
@@ -227,9 +129,4 @@ func (s *Store) recordKey(what, key string) (string, error) {
 		return "", s.errorf(what, "a key of %d bytes; 1 to %d are allowed", len(key), maxRecordKey)
 	}
 	return s.prefix + recordPrefix + key, nil
-}
-
-// literal is a pattern that matches a text only.
-func literal(text string) string {
-	return strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`, `]`, `\]`, `^`, `\^`).Replace(text)
 }

@@ -15,7 +15,8 @@
 // weir.Limiter on the store must keep every kind of limit: all or nothing over
 // several of them, exact at the boundary, and never above what the limit allows
 // in any interval, which an independent checker works out from the log of
-// decisions. A store that implements [weir.Records] is tested for that too.
+// decisions. A store that implements [weir.Records] or [weir.Lister] is tested for
+// that too.
 //
 // A store may forget an item at any time once it is over: when no bucket is
 // still filling and no window still counts. No test depends on that item then.
@@ -56,12 +57,16 @@ func Run(t *testing.T, open Open) {
 	if caps.records {
 		t.Run("records", suite.records)
 	}
+	if caps.lister {
+		t.Run("keys", suite.listed)
+	}
 }
 
 // facts is what is known of the store under test.
 type facts struct {
 	weir.Caps
 	records   bool
+	lister    bool
 	inProcess bool
 	clocked   bool // it uses the clock that it is given
 }
@@ -87,6 +92,7 @@ func describe(t *testing.T, open Open) facts {
 		t.Fatalf("the store has no clock of its own and does not use the one it was given: it said %d, not %d", now, clock.now())
 	}
 	_, f.records = store.(weir.Records)
+	_, f.lister = store.(weir.Lister)
 	_, f.inProcess = store.(weir.InProcess)
 	if f.MaxKeep < 0 {
 		t.Fatalf("Caps().MaxKeep is %v; it must be 0 or positive", f.MaxKeep)
