@@ -501,6 +501,7 @@ func TestDeadlineBoundsADecision(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			r := newRig(t, simple, func(o *Options) { o.Store, o.Deadline = deafStore{o.Store}, c.deadline })
 			r.ask("/", "first") // of a process, it has longer
+			synctest.Wait()     // for the store to give up, too
 			start := time.Now()
 			o := r.ask("/", "customer-42")
 			if took := time.Since(start); took != c.want {

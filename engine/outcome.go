@@ -4,6 +4,7 @@ import (
 	"context"
 	"net/http"
 	"net/netip"
+	"slices"
 	"time"
 
 	"github.com/weirlabs/weir"
@@ -93,6 +94,13 @@ func (o *Outcome) Policy() *policy.Policy { return o.st.policy }
 
 // Time is when the request was judged.
 func (o *Outcome) Time() time.Time { return time.Unix(0, o.at()) }
+
+// showsTime reports whether the answer, which may come much later, shows an
+// instant that depends on when the request was judged.
+func (o *Outcome) showsTime() bool {
+	v := o.Speaks()
+	return v != nil && slices.Contains(v.Rule.Headers, policy.StyleGitHub)
+}
 
 func (o *Outcome) at() int64 {
 	if o.now == 0 {

@@ -89,6 +89,20 @@ func TestCase_B107_OneMeaningPerStyle(t *testing.T) {
 	})
 }
 
+// The whole kind: an instant is that of the decision, however long the service
+// takes to answer.
+func TestCase_B107_AnInstantOfTheDecision(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		slow := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			<-time.After(7 * time.Second)
+			w.WriteHeader(200)
+		})
+		g := newGate(t, styled("3/m burst 2"), slow, func(o *engine.Options) { o.Decisions = nil })
+		start := time.Now().Unix()
+		want(t, g.send("GET", "/github", "Test-Sub", "a"), "X-RateLimit-Reset", strconv.FormatInt(start+20, 10))
+	})
+}
+
 func TestCase_B110_ADrainedBucketWaitsForItsNextToken(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := newGate(t, one("5/5m"), status(200))

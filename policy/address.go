@@ -69,7 +69,9 @@ func clean(a netip.Addr) netip.Addr { return a.Unmap().WithZone("") }
 const addressKind = "ip"
 
 // addressID names an address in keys: IPv6 by its /64, which is what one
-// subscriber has. A peer without an address, as on a Unix socket, is "unknown".
+// subscriber has, but for IPv4 addresses that a translator wrote as IPv6 (RFC
+// 6052): they are not one subscriber's. A peer without an address, as on a Unix
+// socket, is "unknown".
 func addressID(a netip.Addr) string { return string(appendAddressID(nil, a)) }
 
 func appendAddressID(b []byte, a netip.Addr) []byte {
@@ -78,6 +80,9 @@ func appendAddressID(b []byte, a netip.Addr) []byte {
 		return append(b, "unknown"...)
 	}
 	if a.Is6() {
+		if all := a.As16(); [12]byte(all[:12]) == [12]byte{0x00, 0x64, 0xff, 0x9b} { // 64:ff9b::/96
+			return netip.AddrFrom4([4]byte(all[12:])).AppendTo(b)
+		}
 		p, _ := a.Prefix(64)
 		a = p.Addr()
 	}

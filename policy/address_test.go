@@ -115,6 +115,19 @@ func TestCase_B080_MappedAddressesStayApart(t *testing.T) {
 	}
 }
 
+// The whole kind: IPv4 that a translator in front of servers without IPv4 wrote
+// as IPv6 is not one subscriber's network either.
+func TestCase_B080_TranslatedAddressesStayApart(t *testing.T) {
+	for s, want := range map[string]string{
+		"64:ff9b::192.0.2.1": "192.0.2.1", "64:ff9b::198.51.100.7": "198.51.100.7", "64:ff9b::1:192.0.2.1": "64:ff9b::",
+		"64:ff9b:1::192.0.2.1": "64:ff9b:1::", "64:ff9a::192.0.2.1": "64:ff9a::", "2002:c000:201::1": "2002:c000:201::",
+	} {
+		if got := addressID(netip.MustParseAddr(s)); got != want {
+			t.Errorf("%s is %s in keys, want %s", s, got, want)
+		}
+	}
+}
+
 func TestCase_B082_B083_OneSubscriberOneKey(t *testing.T) {
 	p := load(t, little)
 	keys := map[string]bool{}

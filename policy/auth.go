@@ -221,6 +221,10 @@ func (l *loader) readKeys(keys *APIKeys, n *node, plans []string) {
 			continue
 		}
 		hash := digest(sum)
+		if emptyKey(hash) {
+			wrong(line, col(2), "make a key first: openssl rand -hex 32", "this is the SHA-256 of an empty text: no key was hashed")
+			continue
+		}
 		if first := lines[hash]; first > 0 {
 			wrong(line, col(2), "give every owner a key of its own", "this key is listed already, in line %d", first)
 			continue
@@ -232,6 +236,17 @@ func (l *loader) readKeys(keys *APIKeys, n *node, plans []string) {
 		wrong(line+1, 1, "", "the line cannot be read: %v", err)
 	}
 	l.problems = append(l.problems, d.problems...)
+}
+
+// emptyKey reports whether nothing was hashed, or an empty line, as a shell does
+// that has no key to hash.
+func emptyKey(sum digest) bool {
+	for _, text := range []string{"", "\n", "\r\n", " \n"} {
+		if sum == digest(sha256.Sum256([]byte(text))) {
+			return true
+		}
+	}
+	return false
 }
 
 // jwksURL checks where a key set is fetched from.

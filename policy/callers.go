@@ -4,6 +4,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"iter"
 	"math"
 	"net/http"
 	"net/netip"
@@ -156,6 +157,7 @@ func (l *loader) sharingOf(n *node, layer Layer, callers []caller, patterns []*p
 				l.doubt(n, "put "+show(texts[len(texts)-1])+" last", "%s is never reached: %s is always present", show(n.text), show(texts[len(texts)-1]))
 			}
 		}
+		l.checkWays(n, &s, &f, callers)
 		texts = append(texts, n.text)
 		s.forms = append(s.forms, f)
 		s.single = s.single && len(f.parts) == 0
@@ -163,6 +165,58 @@ func (l *loader) sharingOf(n *node, layer Layer, callers []caller, patterns []*p
 	s.text = strings.Join(texts, ", ")
 	return s
 }
+
+// maxKeyParts bounds the parts of the request in one key.
+const maxKeyParts = 6
+
+// checkWays reports a form of which a key could be another form's, or another
+// part's: whoever calls could then choose a part so that it names another
+// caller's counter.
+func (l *loader) checkWays(n *node, s *sharing, f *form, callers []caller) {
+	if len(f.parts) > maxKeyParts {
+		l.wrong(n, "leave some out", "a key has %d parts of the request; at most %d are possible", len(f.parts), maxKeyParts)
+		return
+	}
+	taken := map[string]string{}
+	for i := range s.forms {
+		for kinds, sources := range s.forms[i].ways(callers) {
+			taken[kinds] = sources
+		}
+	}
+	for kinds, sources := range f.ways(callers) {
+		if other, ok := taken[kinds]; ok && other != sources {
+			l.wrong(n, "give the part another name than a caller or another part has", "%s and %s would make the same keys", show(other), show(sources))
+			return
+		}
+		taken[kinds] = sources
+	}
+}
+
+// ways yields the kinds of every key that a form can make, and what they are
+// taken from. A part that a request lacks is left out.
+func (f *form) ways(callers []caller) iter.Seq2[string, string] {
+	return func(yield func(kinds, sources string) bool) {
+		for some := range 1 << len(f.parts) {
+			var kinds, sources []string
+			if f.everyone {
+				kinds, sources = append(kinds, "everyone"), append(sources, "everyone")
+			}
+			for _, c := range f.callers {
+				kinds, sources = append(kinds, callers[c].name), append(sources, callers[c].name)
+			}
+			for i, p := range f.parts {
+				if some>>i&1 == 1 {
+					kinds, sources = append(kinds, p.kind), append(sources, p.from.String()+"."+p.kind)
+				}
+			}
+			if !yield(strings.Join(kinds, "|"), strings.Join(sources, "+")) {
+				return
+			}
+		}
+	}
+}
+
+func (k partKind) String() string { return [...]string{"path", "header", "query"}[k] }
 
 func onlyAddress(f form, callers []caller) bool {
 	for _, c := range f.callers {
@@ -179,12 +233,17 @@ func (l *loader) form(n *node, layer Layer, callers []caller, patterns []*patter
 	for _, c := range callers {
 		names = append(names, c.name)
 	}
-	for i, word := range strings.Split(n.text, "+") {
-		word = strings.TrimSpace(word)
+	words := strings.Split(n.text, "+")
+	for i, word := range words {
+		words[i] = strings.TrimSpace(word)
+		word = words[i]
 		kind, name, dotted := strings.Cut(word, ".")
 		switch {
 		case word == "":
 			l.wrong(n, "write account+path.NAME, account+agent, ...", "a word is missing beside the +")
+			return f, false
+		case contains(words[:i], word):
+			l.wrong(n, "keep one of the two", "%s stands twice in one key", show(word))
 			return f, false
 		case dotted && (kind == "path" || kind == "header" || kind == "query"):
 			if i == 0 {

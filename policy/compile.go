@@ -43,6 +43,8 @@ func (l *loader) compile(c *config) *Policy {
 	k.compilePlans()
 	k.compileLimits()
 	k.compileAuth()
+	k.tooMany(Edge)
+	k.tooMany(Application)
 	k.findings()
 	return p
 }
@@ -377,6 +379,12 @@ func (k *compiler) compileAuth() {
 	k.p.auth.JWT = a.jwt
 	if a.apiKeyAt == nil || a.keyFile == nil || a.header == "" {
 		return
+	}
+	switch {
+	case a.header == "Host":
+		k.wrong(a.headerAt, "use a header of its own, such as x-api-key", "Host names the server, and is not kept among the headers")
+	case a.header == "Authorization" && a.jwt != nil:
+		k.wrong(a.headerAt, "use a header of its own, such as x-api-key", "Authorization carries the token already: every caller with a token would have an unknown API key")
 	}
 	var plans []string
 	for _, p := range k.gatewayPlans {

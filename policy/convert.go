@@ -71,7 +71,10 @@ func (d *document) number(out *node, t *token.Token) {
 		out.shape = integer
 		return
 	}
-	meant := strings.TrimLeft(strings.ReplaceAll(digits, "_", ""), "0")
+	meant := strings.TrimLeft(strings.ReplaceAll(digits, "_", ""), "+0")
+	if meant == "" {
+		meant = "0"
+	}
 	if v, err := strconv.ParseInt(digits, 0, 64); err == nil && digits[0] == '0' && strings.Trim(digits, "0123456789") != "" {
 		meant = strconv.FormatInt(v, 10)
 	}

@@ -111,9 +111,13 @@ func (l *loader) costOf(n *node) cost {
 	if n == nil || !l.is(n, scalar, "cost") {
 		return c
 	}
+	if strings.TrimSpace(n.text) == "" {
+		l.wrong(n, "write a number, header.NAME or an expression", "cost is empty")
+		return c
+	}
 	if v, err := strconv.ParseInt(n.text, 10, 64); err == nil {
 		if v < 0 || v > maxCost {
-			l.wrong(n, "0 skips the limit; give back with count: on_success", "a cost of %s is not possible", n.text)
+			l.wrong(n, "write 0 to skip the limit, else 1 or more; to give back, write count: on_success", "a cost of %s is not possible", n.text)
 			return c
 		}
 		c.fixed = v
@@ -134,6 +138,10 @@ func (l *loader) costOf(n *node) cost {
 // condition reads a when: expression.
 func (l *loader) condition(n *node) *vm.Program {
 	if n == nil || !l.is(n, scalar, "when") {
+		return nil
+	}
+	if strings.TrimSpace(n.text) == "" {
+		l.wrong(n, "write a condition such as plan == \"free\", or remove the line", "when is empty")
 		return nil
 	}
 	return l.program(n, "when", expr.AsBool())

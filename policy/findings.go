@@ -3,6 +3,7 @@ package policy
 import (
 	"fmt"
 	"math"
+	"slices"
 
 	"github.com/weirlabs/weir"
 )
@@ -18,6 +19,8 @@ func (k *compiler) findings() {
 		k.unreachable(&k.described[i])
 	}
 	k.lonely()
+	k.exemptAll()
+	k.reversed()
 	if k.p.account < 0 && len(k.operations) > 0 {
 		k.doubt(k.plansAt, "add callers: account: jwt.sub", "plan operations are by account, and callers: names no account: everybody is limited by address, under the first plan")
 	}
@@ -98,6 +101,99 @@ func exempts(x, p *pattern) bool {
 		other.tail = nothing
 	}
 	return p.within(x) && other.within(x)
+}
+
+// exemptAll finds exemptions that leave nothing to limit.
+func (k *compiler) exemptAll() {
+	for _, c := range k.exempt {
+		for _, n := range c.path {
+			if n.text == "/*" {
+				k.doubt(n, "name the paths that are meant", "every path is exempt: no limit is ever reached")
+			}
+		}
+	}
+}
+
+// reversed finds plans of which a higher one allows less than a lower one.
+func (k *compiler) reversed() {
+	plans := map[string]map[string]limitAt{}
+	for _, p := range k.plans {
+		plans[p.name.text] = map[string]limitAt{}
+		for _, o := range p.operations {
+			if len(o.limits) == 1 {
+				plans[p.name.text][o.name.text] = o.limits[0]
+			}
+		}
+	}
+	for _, c := range k.operations {
+		name, below := c.name.text, ""
+		for _, plan := range k.p.plans {
+			own, ok := plans[plan][name]
+			if !ok {
+				continue
+			}
+			if low, ok := plans[below][name]; ok && neverActs(low.Limit, own.Limit) && !neverActs(own.Limit, low.Limit) {
+				k.doubt(own.at, "order: lists the lowest plan first", "plan %s allows less of %s than %s, which stands below it", plan, name, below)
+			}
+			below = plan
+		}
+	}
+}
+
+// maxOps is how many limits one call to a store may ask.
+const maxOps = 64
+
+// tooMany reports requests that more limits match than can be asked at once.
+// It looks at requests that match a pattern and all that are more general.
+func (k *compiler) tooMany(layer Layer) {
+	type group struct {
+		*described
+		limits int
+	}
+	var all []group
+	total := 0
+	for i := range k.described {
+		d := &k.described[i]
+		if d.layer != layer || d.conf.mode == "off" || d.conf.name == nil {
+			continue
+		}
+		n := max(len(d.rule.full), len(d.rule.anon))
+		for _, limits := range d.rule.byPlan {
+			n = max(n, len(limits))
+		}
+		all = append(all, group{d, n})
+		total += n
+	}
+	if total <= maxOps {
+		return
+	}
+	report := func(at *node, n int) bool {
+		if n > maxOps {
+			k.wrong(at, "join limits that say the same, or match fewer routes", "%d limits match one request here; at most %d can be asked at once", n, maxOps)
+		}
+		return n > maxOps
+	}
+	always := 0
+	for _, g := range all {
+		if len(g.patterns) == 0 {
+			if always += g.limits; report(g.conf.name, always) {
+				return
+			}
+		}
+	}
+	for _, g := range all {
+		for _, p := range g.patterns {
+			n := always
+			for _, other := range all {
+				if slices.ContainsFunc(other.patterns, func(q *pattern) bool { return (q.host == "" || q.host == p.host) && p.within(q) }) {
+					n += other.limits
+				}
+			}
+			if report(g.conf.name, n) {
+				return
+			}
+		}
+	}
 }
 
 // lonely finds a policy that has one limit for everything.

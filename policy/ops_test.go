@@ -167,6 +167,14 @@ func TestCase_B097_AliasesOfAPath(t *testing.T) {
 			t.Errorf("%s: %q", path, got)
 		}
 	}
+	// Letters that only some ways of folding take for ASCII ones: strings.EqualFold
+	// does, and so may a router.
+	kelvin := limits(t, `{name: desks, match: /desks, by: ip, limit: 3/m}`)
+	for _, path := range []string{"/DESKS", "/de\u017fks", "/des\u212as", "/%64e%C5%BF%E2%84%AA\u017f"} {
+		if got := ask(t, kelvin, get("GET", path), Identity{}); got != "desks ip#192.0.2.44" {
+			t.Errorf("%s: %q", path, got)
+		}
+	}
 	exact := limits(t, `{name: lang, match: /Lang, by: ip, limit: 3/m, case: exact}`)
 	for path, want := range map[string]string{"/Lang": "lang ip#192.0.2.44", "/lang": "", "/L%61ng": "lang ip#192.0.2.44"} {
 		if got := ask(t, exact, get("GET", path), Identity{}); got != want {

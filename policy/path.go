@@ -227,7 +227,8 @@ func lower(s string) string {
 		if r == utf8.RuneError && n == 1 {
 			b.WriteByte(s[0])
 		} else {
-			b.WriteRune(unicode.ToLower(r))
+			// Both ways, because a server that compares in upper case takes ſ for s.
+			b.WriteRune(unicode.ToLower(unicode.ToUpper(r)))
 		}
 		s = s[n:]
 	}

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/weirlabs/weir"
+	"github.com/weirlabs/weir/memstore"
 )
 
 // What the file says of its rules can be read back, for those who show, compare
@@ -83,5 +84,70 @@ application:
 		if edge := p.AppendEdge(nil, &m, a); len(edge) != 1 || edge[0].OnFail != weir.FailLocal {
 			t.Errorf("%s: %+v", path, edge)
 		}
+	}
+}
+
+// More limits on one request than a call to the store can ask would answer every
+// such request with 503.
+func TestMoreLimitsThanCanBeAskedAtOnce(t *testing.T) {
+	limits := func(n int, more string) string {
+		var b strings.Builder
+		for i := range n {
+			fmt.Fprintf(&b, "    - {name: l%d, by: ip, limit: [10/s, quota 1000/day]%s}\n", i, more)
+		}
+		return b.String()
+	}
+	app := "weir: 1\napplication:\n  limits:\n"
+	for _, c := range []struct{ name, text, want string }{
+		{"as many as can be", app + limits(32, ""), ""},
+		{"one too many", app + limits(33, ""), "66 limits match one request here; at most 64"},
+		{"on one route", app + limits(33, ", match: /a"), "66 limits match one request here; at most 64"},
+		{"on routes apart", app + limits(32, ", match: /a") + strings.ReplaceAll(limits(32, ", match: /b"), "name: l", "name: m"), ""},
+		{"a route below another", app + limits(32, ", match: /a/") + "    - {name: m, by: ip, limit: 1/s, match: /a/b}\n", "65 limits match one request here"},
+		{"off", app + limits(40, ", mode: off"), ""},
+		{"at the edge", "weir: 1\nedge:\n" + limits(33, ", path: /a/*"), "66 limits match one request here"},
+		{"edge and application apart", "weir: 1\nedge:\n" + limits(32, "") + "application:\n  limits:\n" + strings.ReplaceAll(limits(32, ""), "name: l", "name: m"), ""},
+	} {
+		p, err := loadText(c.text)
+		switch {
+		case c.want == "" && err != nil:
+			t.Errorf("%s: %v", c.name, err)
+		case c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)):
+			t.Errorf("%s: %v", c.name, err)
+		case c.want == "":
+			a := get("GET", "/a/b")
+			m, err := p.Match(a)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if ops, err := p.Ops(&m, a, Identity{}); err != nil || len(ops) > maxOps || len(p.AppendEdge(nil, &m, a)) > maxOps {
+				t.Errorf("%s: %d ops, %v", c.name, len(ops), err)
+			}
+		}
+	}
+}
+
+func TestBillingWithoutAnAnchorCanBeTaken(t *testing.T) {
+	p := load(t, "weir: 1\napplication:\n  plans: {free: {render: quota 2/month billing}}\n  operations: {render: {match: /render}}\n")
+	lim := weir.NewLimiter(memstore.New(memstore.Options{}), weir.Options{Limits: p.Limits()})
+	a := get("GET", "/render")
+	var allowed []bool
+	for range 3 {
+		m, err := p.Match(a)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ops, err := p.Ops(&m, a, Identity{})
+		if err != nil || len(ops) != 1 {
+			t.Fatal(ops, err)
+		}
+		d, err := lim.Take(t.Context(), ops[0].Op)
+		if err != nil {
+			t.Fatal(err)
+		}
+		allowed = append(allowed, d.Allowed)
+	}
+	if !reflect.DeepEqual(allowed, []bool{true, true, false}) {
+		t.Errorf("allowed %v", allowed)
 	}
 }

@@ -35,6 +35,7 @@ type config struct {
 type authConf struct {
 	jwt      *JWT
 	header   string
+	headerAt *node
 	keyFile  *node
 	apiKeyAt *node
 }
@@ -145,7 +146,7 @@ func (l *loader) readAuth(n *node, c *authConf) {
 		row{"api_keys", false, func(n *node) {
 			c.apiKeyAt = n
 			l.object(n, "api_keys",
-				row{"header", true, func(n *node) { c.header = l.headerName(n, n.text) }},
+				row{"header", true, func(n *node) { c.headerAt, c.header = n, l.headerName(n, n.text) }},
 				row{"file", true, keep(&c.keyFile)},
 			)
 		}},
@@ -273,7 +274,12 @@ func (l *loader) readEdge(n *node) *ruleConf {
 			c.priorityNode = n
 			l.number("priority", &c.priority, 0, math.MaxInt32)(n)
 		}},
-		{"except_ips", false, l.prefixes("except_ips", &c.except, func(_ *node, p netip.Prefix) { c.exceptIPs = append(c.exceptIPs, p) })}}, l.answerRows(c)...)
+		{"except_ips", false, l.prefixes("except_ips", &c.except, func(n *node, p netip.Prefix) {
+			c.exceptIPs = append(c.exceptIPs, p)
+			if p.Bits() == 0 {
+				l.doubt(n, "name the networks that are meant", "the rule holds for nobody who calls from %s", show(n.text))
+			}
+		})}}, l.answerRows(c)...)
 	l.object(n, "an edge rule", rows...)
 	return c
 }
@@ -283,6 +289,9 @@ func (l *loader) readGateway(n *node, c *config) {
 	rows := append([]row{l.matchRow(&c.gateway), {"plans", true, func(n *node) {
 		if !l.is(n, object, "plans") {
 			return
+		}
+		if len(n.fields) == 0 {
+			l.wrong(n, needed["plans"], "plans names no plan")
 		}
 		for _, f := range n.fields {
 			if f.value.shape == broken || !l.checkName(f.key, "a plan") {
