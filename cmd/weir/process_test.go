@@ -296,23 +296,43 @@ func TestMetrics(t *testing.T) {
 	}
 }
 
-func TestLongPeriodsInMemoryAreWarnedOf(t *testing.T) {
+// Without --store, counts of an hour or more are kept in a file, and a restart
+// does not forget them.
+func TestLongPeriodsOutlastARestart(t *testing.T) {
 	up := newRecorder(t, nil)
-	p := startWeir(t, nil, "proxy", "--to", up.URL, "--limit", "quota 2/hour", "--listen", "127.0.0.1:0")
-	if l := p.line("lost at restart"); !strings.Contains(l, "WARN") || !strings.Contains(l, "--store dynamodb:TABLE") {
-		t.Errorf("warning %q", l)
+	args := []string{"proxy", "--to", up.URL, "--limit", "quota 2/hour", "--listen", "127.0.0.1:0"}
+	dir := t.TempDir()
+	one := startWeirIn(t, dir, nil, args...)
+	if l := one.line("no store is named"); !strings.Contains(l, "weir.db") || !strings.Contains(l, "--store redis://HOST:6379") {
+		t.Errorf("it says %q", l)
 	}
-	limit := func(text string) string {
+	for i, want := range []int{200, 200, 429} {
+		if res, _ := do(t, "GET", one.url+"/"); res.StatusCode != want {
+			t.Errorf("call %d: %d, want %d", i+1, res.StatusCode, want)
+		}
+	}
+	// A second process is not given the file.
+	second := exec.Command("weir", args...)
+	second.Dir = dir
+	said, _ := second.CombinedOutput()
+	if pid := fmt.Sprint(one.cmd.Process.Pid); second.ProcessState.ExitCode() != 3 ||
+		!strings.Contains(string(said), "weir.db is held by process "+pid) || !strings.Contains(string(said), "try: ps -fp "+pid) {
+		t.Errorf("a second process: exit %d, %s", second.ProcessState.ExitCode(), said)
+	}
+	if code := one.end(syscall.SIGTERM); code != 0 {
+		t.Errorf("SIGTERM: exit %d", code)
+	}
+	two := startWeirIn(t, dir, nil, args...)
+	if res, _ := do(t, "GET", two.url+"/"); res.StatusCode != 429 {
+		t.Errorf("after a restart: %d, want 429", res.StatusCode)
+	}
+	for text, want := range map[string]string{"10/s burst 20": "memory:", "quota 5/59m": "memory:", "quota 5/60m": "bolt:weir.db", "100/d": "bolt:weir.db", "sliding 5/hour": "bolt:weir.db"} {
 		q, _, err := policy.FromLimit(text, "ip")
 		if err != nil {
 			t.Fatal(err)
 		}
-		_, warning := defaultStore(q.Limits())
-		return warning
-	}
-	for text, warned := range map[string]bool{"10/s burst 20": false, "quota 5/59m": false, "quota 5/60m": true, "100/d": true, "sliding 5/hour": true} {
-		if got := limit(text) != ""; got != warned {
-			t.Errorf("%s: warned %v, want %v", text, got, warned)
+		if got, _ := defaultStore(q.Limits()); got != want {
+			t.Errorf("%s: %s, want %s", text, got, want)
 		}
 	}
 }

@@ -67,7 +67,7 @@ SIGTERM lets requests under way end. Paths below /.weir/ are weir's own:
 	return cmd
 }
 
-func runProxy(cmd *cobra.Command, c *common, f *proxyFlags) error {
+func runProxy(cmd *cobra.Command, c *common, f *proxyFlags) (err error) {
 	ctx, stop := signal.NotifyContext(cmd.Context(), syscall.SIGTERM)
 	defer stop()
 
@@ -126,12 +126,17 @@ func runProxy(cmd *cobra.Command, c *common, f *proxyFlags) error {
 	} else {
 		o.allowedShare = 0
 	}
-	text, lost := c.storeOf(p)
-	store, err := openStore(ctx, text, &watch)
+	text, because := c.storeOf(p)
+	store, err := openStore(ctx, text, storeOptions{observer: &watch, log: log})
 	if err != nil {
 		return err
 	}
-	defer store.Close()
+	defer func() {
+		// What a file's store could not write is lost: that is no good end.
+		if lost := store.Close(); lost != nil && (err == nil || errors.Is(err, errInterrupted)) {
+			err = lost
+		}
+	}()
 	o.store = store.Store
 	s, err := newServer(ctx, o)
 	if err != nil {
@@ -148,15 +153,16 @@ func runProxy(cmd *cobra.Command, c *common, f *proxyFlags) error {
 	for _, w := range p.Warnings() {
 		log.Warn("policy: "+w.Message, "at", fmt.Sprintf("%s:%d:%d", w.File, w.Line, w.Col))
 	}
-	for _, w := range append(store.warnings, lost) {
-		if w != "" {
-			log.Warn(w)
-		}
+	for _, w := range store.warnings {
+		log.Warn(w)
 	}
 	if f.shadow {
 		log.Warn("--shadow: every limit watches only, nothing is refused")
 	}
-	c.say("forwarding to %s, counting on %s", f.to, scheme(text))
+	c.say("forwarding to %s, counting on %s", f.to, store.url.String())
+	if !because.IsZero() {
+		c.say("no store is named, and the limit %s (%s) has a long period: its counts are kept in weir.db, in this folder, and outlast a restart; processes that share limits need one store, as in --store redis://HOST:6379", because.Name(), because)
+	}
 	for _, h := range hints {
 		c.say("%s", h)
 	}
@@ -189,24 +195,15 @@ func policySource(cmd *cobra.Command, c *common, f *proxyFlags) (load func() (*p
 }
 
 // storeOf is the URL of the store: of the command line, the policy, or the
-// default with its warning.
-func (c *common) storeOf(p *policy.Policy) (text, warning string) {
+// default, with the limit that made it a file.
+func (c *common) storeOf(p *policy.Policy) (text string, because weir.Limit) {
 	switch {
 	case c.store != "":
-		return c.store, ""
+		return c.store, weir.Limit{}
 	case p.Store() != "":
-		return p.Store(), ""
+		return p.Store(), weir.Limit{}
 	}
 	return defaultStore(p.Limits())
-}
-
-// scheme is a store's URL without what may be nobody's business.
-func scheme(storeText string) string {
-	u, err := parseStore(storeText)
-	if err != nil {
-		return "?"
-	}
-	return u.scheme + ":" + u.name
 }
 
 func certificate(f *proxyFlags) (*tls.Config, error) {

@@ -58,7 +58,7 @@ WEIR_JSON=true. A flag on the command line wins.`,
 
 	f := root.PersistentFlags()
 	f.StringVarP(&c.config, "config", "c", "weir.yaml", "policy `FILE`")
-	f.StringVar(&c.store, "store", "", "where counters live: memory: or dynamodb:TABLE (`URL`; default: the policy's store)")
+	f.StringVar(&c.store, "store", "", "where counters live: memory:, bolt:FILE, redis://HOST:6379 or dynamodb:TABLE (`URL`; default: the policy's store)")
 	f.StringVar(&c.format, "format", "", "output `FORMAT`: text, json, ...")
 	f.BoolVar(&c.json, "json", false, "short for --format json")
 	f.StringVarP(&c.out, "output", "o", "", "write the output to `PATH` instead of stdout")

@@ -90,7 +90,7 @@ func proxied(t *testing.T, policyText, target string, args ...string) string {
 	t.Helper()
 	t.Setenv("TEST_SECRET", testSecret)
 	file := writeFile(t, filepath.Join(t.TempDir(), "weir.yaml"), policyText)
-	url, stop, err := inProcess(append([]string{"proxy", "-q", "--to", target, "-c", file, "--listen", "127.0.0.1:0"}, args...)...)
+	url, stop, err := inProcess(append([]string{"proxy", "-q", "--to", target, "-c", file, "--listen", "127.0.0.1:0", "--store", "memory:"}, args...)...)
 	if err != nil {
 		t.Fatal(err)
 	}

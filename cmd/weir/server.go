@@ -50,6 +50,7 @@ type serverOptions struct {
 	h2c      bool
 	replicas int
 	shadow   bool
+	deadline time.Duration // of one decision of the store; 0: the engine's default
 
 	decisions    func(engine.Record)
 	allowedShare float64
@@ -69,7 +70,7 @@ func newServer(ctx context.Context, o serverOptions) (*server, error) {
 	}
 	s.verifier.Store(v)
 	eo := engine.Options{
-		Policy: o.policy, Store: o.store, Replicas: o.replicas, CanGiveBack: true, Shadow: o.shadow,
+		Policy: o.policy, Store: o.store, Deadline: o.deadline, Replicas: o.replicas, CanGiveBack: true, Shadow: o.shadow,
 		Identify: func(ctx context.Context, a *policy.Attributes) (policy.Identity, error) {
 			return s.verifier.Load().Identify(ctx, a.Header)
 		},

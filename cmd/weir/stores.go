@@ -4,19 +4,24 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"io/fs"
+	"log/slog"
 	"net"
-	"net/url"
-	"slices"
-	"strconv"
+	"os"
+	"path/filepath"
 	"strings"
 	"time"
 
 	awshttp "github.com/aws/aws-sdk-go-v2/aws/transport/http"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
+	"github.com/redis/rueidis"
 
 	"github.com/weirlabs/weir"
+	"github.com/weirlabs/weir/boltstore"
 	"github.com/weirlabs/weir/dynamostore"
 	"github.com/weirlabs/weir/memstore"
+	"github.com/weirlabs/weir/redisstore"
 )
 
 // This file is the only place that knows all stores: it turns a store's URL
@@ -25,121 +30,64 @@ import (
 // slowStart is how long a store may take to answer for the first time.
 const slowStart = 5 * time.Second
 
-// storeURL is a store's address, taken apart and checked.
-type storeURL struct {
-	text   string
-	scheme string
-	name   string // the table
-	params url.Values
-	maxTTL time.Duration // 0: no bound
-	create bool
-}
-
-// storeSchemes are the schemes with their parameters.
-var storeSchemes = []struct {
-	scheme, form string
-	params       []string
-}{
-	{"memory", "memory:", []string{"max_ttl", "prefix"}},
-	{"dynamodb", "dynamodb:TABLE?region=R&endpoint=URL&create=true", []string{"create", "endpoint", "max_ttl", "prefix", "region"}},
-}
-
-// notBuilt are schemes of stores that this version does not have.
-var notBuilt = []string{"bolt", "redis", "rediss", "redis+cluster"}
-
-// parseStore reads a store's URL. An error is a usage error.
-func parseStore(text string) (storeURL, error) {
-	var forms []string
-	for _, s := range storeSchemes {
-		forms = append(forms, s.form)
-	}
-	u := storeURL{text: text}
-	scheme, rest, found := strings.Cut(text, ":")
-	if !found {
-		return u, usage("--store memory:", "store %q has no scheme; there are %s", text, strings.Join(forms, " and "))
-	}
-	u.scheme = scheme
-	if slices.Contains(notBuilt, scheme) {
-		return u, usage("--store memory:", "store %s: is not built into this version; there are %s", scheme, strings.Join(forms, " and "))
-	}
-	var known []string
-	for _, s := range storeSchemes {
-		if s.scheme == scheme {
-			known = s.params
-		}
-	}
-	if known == nil {
-		return u, usage("--store memory:", "store scheme %q is unknown; there are %s", scheme, strings.Join(forms, " and "))
-	}
-	name, query, _ := strings.Cut(rest, "?")
-	params, err := url.ParseQuery(query)
-	if err != nil {
-		return u, usage("--store "+scheme+":"+name, "store %q: the parameters cannot be read: %w", text, err)
-	}
-	for p, values := range params {
-		if !slices.Contains(known, p) {
-			return u, usage("--store "+scheme+":"+name, "store %s: has no parameter %q; it has %s", scheme, p, strings.Join(known, ", "))
-		}
-		if len(values) > 1 {
-			return u, usage("--store "+scheme+":"+name, "store %s: the parameter %s is given twice", scheme, p)
-		}
-	}
-	u.name, u.params = name, params
-	if v := params.Get("max_ttl"); params.Has("max_ttl") {
-		if u.maxTTL, err = time.ParseDuration(v); err != nil || u.maxTTL <= 0 {
-			return u, usage("--store '"+scheme+":"+name+"?max_ttl=24h'", "store %s: max_ttl=%s is not a time such as 24h", scheme, v)
-		}
-	}
-	if v := params.Get("create"); params.Has("create") {
-		if u.create, err = strconv.ParseBool(v); err != nil {
-			return u, usage("--store '"+scheme+":"+name+"?create=true'", "store %s: create=%s is neither true nor false", scheme, v)
-		}
-	}
-	switch scheme {
-	case "memory":
-		if name != "" {
-			return u, usage("--store memory:", "store memory: has no name, but got %q", name)
-		}
-	case "dynamodb":
-		if name == "" {
-			return u, usage("--store dynamodb:little-stage", "store dynamodb: names no table")
-		}
-	}
-	return u, nil
-}
-
 // opened is a store that has answered.
 type opened struct {
 	weir.Store
+	url      storeURL
 	warnings []string
+}
+
+// storeOptions are what the URL does not say.
+type storeOptions struct {
+	observer *weir.Observer // of round trips; may be nil
+	log      *slog.Logger   // of what a store loses; nil: nobody hears of it
+	existing bool           // a file that is not there is not made
+}
+
+func (o *storeOptions) lost(what string) func(uint64) {
+	if o.log == nil {
+		return nil
+	}
+	return func(total uint64) {
+		o.log.Error(what+" is full: callers start over with a full limit", "callers", total)
+	}
 }
 
 // openStore opens a store and waits, up to [slowStart], until it answers. With
 // create=true it makes the table first.
-func openStore(ctx context.Context, text string, watch *weir.Observer) (*opened, error) {
+func openStore(ctx context.Context, text string, o storeOptions) (*opened, error) {
 	u, err := parseStore(text)
 	if err != nil {
 		return nil, err
 	}
-	if u.scheme == "memory" {
-		m := memstore.New(memstore.Options{})
+	switch {
+	case u.scheme == "memory":
+		m := memstore.New(memstore.Options{Lost: o.lost("the memory for counters")})
 		if u.maxTTL > 0 {
-			return &opened{Store: bounded{m, u.maxTTL}}, nil
+			return &opened{Store: bounded{m, u.maxTTL}, url: u}, nil
 		}
-		return &opened{Store: m}, nil
+		return &opened{Store: m, url: u}, nil
+	case u.scheme == "bolt":
+		s, err := openBolt(&u, o)
+		if err != nil {
+			return nil, err
+		}
+		return &opened{s, u, s.Warnings()}, nil
+	case u.redis():
+		return openRedis(ctx, u, o)
 	}
-	s, err := openDynamo(ctx, u, watch)
+	s, err := openDynamo(ctx, u, o.observer)
 	if err != nil {
 		return nil, err
 	}
-	o := &opened{Store: s}
-	return o, patiently(ctx, u, func(ctx context.Context) error {
+	d := &opened{Store: s, url: u}
+	return d, patiently(ctx, u, func(ctx context.Context) (err error) {
 		if u.create {
 			if err := s.Create(ctx); err != nil {
 				return err
 			}
 		}
-		o.warnings, err = s.Check(ctx)
+		d.warnings, err = s.Check(ctx)
 		return err
 	})
 }
@@ -156,6 +104,64 @@ func openDynamo(ctx context.Context, u storeURL, watch *weir.Observer) (*dynamos
 		return nil, errHint{errUsage{err}, "--store dynamodb:little-stage"}
 	}
 	return s, nil
+}
+
+func openRedis(ctx context.Context, u storeURL, o storeOptions) (*opened, error) {
+	s, err := redisstore.Open(u.text, redisstore.Options{Observer: o.observer})
+	if err != nil {
+		return nil, errHint{errUsage{err}, "--store " + u.String()}
+	}
+	r := &opened{Store: s, url: u}
+	err = patiently(ctx, u, func(ctx context.Context) (err error) {
+		r.warnings, err = s.Check(ctx)
+		return err
+	})
+	if err != nil {
+		return nil, errors.Join(err, s.Close())
+	}
+	return r, nil
+}
+
+func openBolt(u *storeURL, o storeOptions) (*boltstore.Store, error) {
+	if o.existing {
+		if err := boltExists(u); err != nil {
+			return nil, err
+		}
+	}
+	s, err := boltstore.Open(u.name, boltstore.Options{
+		Sync: u.sync, Prefix: u.params.Get("prefix"), MaxKeep: u.maxTTL, Lost: o.lost("the memory for counters of " + u.name),
+	})
+	if err != nil {
+		return nil, boltHint(u, err)
+	}
+	return s, nil
+}
+
+// boltExists refuses a store whose file is not there.
+func boltExists(u *storeURL) error {
+	if _, err := os.Stat(u.name); errors.Is(err, fs.ErrNotExist) {
+		return errHint{fmt.Errorf("there is no store file %s", u.name), "ls -l " + filepath.Dir(u.name)}
+	} else if err != nil {
+		return fmt.Errorf("the store file cannot be read: %w", err)
+	}
+	return nil
+}
+
+// boltHint adds the command to go on with to what a file's store says.
+func boltHint(u *storeURL, err error) error {
+	var held *boltstore.HeldError
+	var damage *boltstore.DamageError
+	switch {
+	case errors.As(err, &held) && held.PID > 0:
+		return errHint{err, fmt.Sprintf("ps -fp %d", held.PID)}
+	case errors.As(err, &held):
+		return errHint{err, "fuser -v " + u.name}
+	case errors.As(err, &damage):
+		return errHint{err, "weir store check --store bolt:" + u.name}
+	case errors.Is(err, fs.ErrNotExist):
+		return errHint{err, "mkdir -p " + filepath.Dir(u.name)}
+	}
+	return err
 }
 
 // patiently tries until it works, for as long as a store may need to start. An
@@ -181,7 +187,11 @@ func patiently(ctx context.Context, u storeURL, try func(context.Context) error)
 			if errors.Is(context.Cause(ctx), context.Canceled) {
 				return errInterrupted
 			}
-			return fmt.Errorf("the store did not answer in %s: %w", slowStart, err)
+			err = fmt.Errorf("the store did not answer in %s: %w", slowStart, err)
+			if u.redis() {
+				return errHint{err, "redis-cli -u " + strings.Replace(u.String(), "+cluster", "", 1) + " ping"}
+			}
+			return err
 		}
 	}
 }
@@ -189,11 +199,20 @@ func patiently(ctx context.Context, u storeURL, try func(context.Context) error)
 // mayPass tells errors of a server that is still starting.
 func mayPass(err error) bool {
 	var network net.Error
-	var answer *awshttp.ResponseError
-	if errors.As(err, &answer) && answer.Response != nil && answer.HTTPStatusCode() != 0 {
-		return answer.HTTPStatusCode() >= 500
+	var aws *awshttp.ResponseError
+	var redis *rueidis.RedisError
+	switch {
+	case errors.As(err, &aws) && aws.Response != nil && aws.HTTPStatusCode() != 0:
+		return aws.HTTPStatusCode() >= 500
+	case errors.As(err, &redis):
+		word, _, _ := strings.Cut(redis.Error(), " ")
+		switch word {
+		case "LOADING", "CLUSTERDOWN", "MASTERDOWN", "TRYAGAIN":
+			return true
+		}
+		return false
 	}
-	return errors.As(err, &network) || errors.Is(err, context.DeadlineExceeded)
+	return errors.As(err, &network) || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, io.EOF) || errors.Is(err, rueidis.ErrNoSlot)
 }
 
 // bounded is a memory store that keeps an item for at most a time: it shows on
@@ -209,14 +228,17 @@ func (b bounded) Caps() weir.Caps {
 	return c
 }
 
-// defaultStore is the store of a policy that names none. Limits with a period
-// of an hour or more deserve one that survives a restart; this version has no
-// embedded one, and the warning says what that means.
-func defaultStore(limits []weir.Limit) (text, warning string) {
+// longPeriod is from which period on a limit deserves a store that survives a
+// restart.
+const longPeriod = time.Hour
+
+// defaultStore is the store of a policy that names none, and the first limit
+// for whose long period it is a file.
+func defaultStore(limits []weir.Limit) (text string, because weir.Limit) {
 	for _, l := range limits {
-		if l.Period().Duration() >= time.Hour {
-			return "memory:", fmt.Sprintf("no store is named, and the limit %s (%s) has a long period: counts are kept in memory and are lost at restart; for counts that last name one, as in --store dynamodb:TABLE", l.Name(), l)
+		if l.Period().Duration() >= longPeriod {
+			return "bolt:weir.db", l
 		}
 	}
-	return "memory:", ""
+	return "memory:", weir.Limit{}
 }

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"net/http"
 	"net/http/httputil"
@@ -16,6 +17,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 
 	"github.com/weirlabs/weir/internal/dynalite"
+	"github.com/weirlabs/weir/internal/redistest"
 )
 
 func TestPatiently(t *testing.T) {
@@ -75,7 +77,7 @@ func TestStoreThatIsSlowAtStart(t *testing.T) {
 	srv := &http.Server{Handler: httputil.NewSingleHostReverseProxy(target)}
 	go srv.Serve(slow)
 	t.Cleanup(func() { srv.Close() })
-	s, err := openStore(t.Context(), "dynamodb:late?create=true&region=us-east-1&endpoint=http://"+l.Addr().String(), nil)
+	s, err := openStore(t.Context(), "dynamodb:late?create=true&region=us-east-1&endpoint=http://"+l.Addr().String(), storeOptions{})
 	if err != nil {
 		t.Fatalf("the store was not waited for: %v", err)
 	}
@@ -106,11 +108,80 @@ func TestParseStore(t *testing.T) {
 		u.params.Get("endpoint") != "http://127.0.0.1:8000" || u.params.Get("region") != "eu-central-1" || u.params.Get("prefix") != "p." {
 		t.Errorf("%+v, %v", u, err)
 	}
-	for _, bad := range []string{"", "memory", ":", "postgres://h/db", "memory:?x=1", "memory:?max_ttl=0", "memory:?max_ttl=-1h", "dynamodb:?region=r", "dynamodb:t?region=a&region=b", "dynamodb:t?%zz", "bolt:f", "rediss://h", "redis+cluster://h"} {
+	for _, bad := range []string{"", "memory", ":", "postgres://h/db", "memory:?x=1", "memory:?max_ttl=0", "memory:?max_ttl=-1h", "dynamodb:?region=r", "dynamodb:t?region=a&region=b", "dynamodb:t?%zz", "bolt:", "bolt:?sync=always", "bolt:f?sync=never", "bolt:f?x=1", "bolt:///var/weir.db", "redis:", "redis:h", "redis://", "rediss://:6379"} {
 		_, err := parseStore(bad)
 		var hint errHint
 		if exitCode(t.Context(), err) != 2 || !errors.As(err, &hint) || !strings.HasPrefix(hint.try, "--store ") {
 			t.Errorf("%q: %v, want a usage error with a store to try", bad, err)
+		}
+	}
+}
+
+func TestParseStoreShowsNoPassword(t *testing.T) {
+	for text, want := range map[string]string{
+		"redis://u:hush@h:6380/3?prefix=p": "redis://h:6380/3", "rediss+cluster://:hush@h": "rediss+cluster://h",
+		"bolt:/var/lib/weir.db?sync=always": "bolt:/var/lib/weir.db", "dynamodb:t?region=r": "dynamodb:t", "memory:?max_ttl=1h": "memory:",
+	} {
+		u, err := parseStore(text)
+		if err != nil || u.String() != want || strings.Contains(u.flag(), "hush") {
+			t.Errorf("%s: %s, %s, %v; want %s", text, u.String(), u.flag(), err, want)
+		}
+	}
+}
+
+// Redis in every form that a URL can name, for a server that comes up while it
+// is waited for.
+func TestOpenRedis(t *testing.T) {
+	single := redistest.Start(t, redistest.Options{Config: []string{"requirepass hush", "maxmemory-policy allkeys-lru"}})
+	tls := redistest.Start(t, redistest.Options{TLS: true})
+	cluster := redistest.StartCluster(t, redistest.Options{})
+	single.Kill()
+	opening := make(chan error, 1)
+	var warnings []string
+	go func() {
+		s, err := openStore(context.Background(), "redis://:hush@"+single.Addr+"?max_ttl=1h", storeOptions{})
+		if err == nil {
+			warnings = s.warnings
+			if s.Caps().MaxKeep != time.Hour {
+				err = fmt.Errorf("items are kept for %s, want 1h", s.Caps().MaxKeep)
+			}
+			err = errors.Join(err, s.Close())
+		}
+		opening <- err
+	}()
+	single.Restart(t)
+	if err := <-opening; err != nil {
+		t.Errorf("a server that starts was not waited for: %v", err)
+	}
+	if len(warnings) != 1 || !strings.Contains(warnings[0], "allkeys-lru") {
+		t.Errorf("warnings %q, want one of the eviction policy", warnings)
+	}
+	for _, text := range []string{
+		"rediss://" + tls.Addr + "?prefix=p.&ca=" + tls.CA,
+		"redis+cluster://" + cluster.Nodes[0].Addr + "?addr=" + cluster.Nodes[2].Addr,
+	} {
+		s, err := openStore(t.Context(), text, storeOptions{})
+		if err != nil {
+			t.Errorf("%s: %v", text, err)
+			continue
+		}
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+	for text, want := range map[string]string{
+		"redis://:wrong@" + single.Addr:    "password is wrong",
+		"redis://" + single.Addr:           "wants a password",
+		"rediss://" + tls.Addr:             "no TLS connection",
+		"redis://" + cluster.Nodes[0].Addr: "use redis+cluster://",
+	} {
+		began := time.Now()
+		_, err := openStore(t.Context(), text, storeOptions{})
+		if exitCode(t.Context(), err) != 3 || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), ":wrong@") {
+			t.Errorf("%s: %v, want exit 3 and %q", text, err, want)
+		}
+		if took := time.Since(began); took >= slowStart {
+			t.Errorf("%s: %s, although waiting changes nothing", text, took)
 		}
 	}
 }

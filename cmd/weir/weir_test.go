@@ -3,6 +3,8 @@ package main
 import (
 	"bufio"
 	"context"
+	"errors"
+	"fmt"
 	"io"
 	"net/http/httptest"
 	"os"
@@ -17,6 +19,7 @@ import (
 
 	"github.com/weirlabs/weir/cmd/weir/internal/shop"
 	"github.com/weirlabs/weir/internal/dynalite"
+	"github.com/weirlabs/weir/internal/redistest"
 )
 
 // TestMain registers the real main as the command weir, for scripts and for
@@ -26,9 +29,12 @@ func TestMain(m *testing.M) {
 }
 
 // TestScripts runs every script of testdata/script. $SHOP is a shop, $PROXY a
-// weir in front of it with the limit 0.5/s burst 10 by address; the command
-// dynalite starts a DynamoDB-compatible server and sets $DYNAMO.
+// weir in front of it with the limit 0.5/s burst 10 by address; $REDIS is the URL
+// of a Redis that all scripts share, each with a prefix of its own. The command
+// dynalite starts a DynamoDB-compatible server and sets $DYNAMO; exits CODE COMMAND
+// runs a command that must end so.
 func TestScripts(t *testing.T) {
+	redis := "redis://" + redistest.Start(t, redistest.Options{}).Addr
 	testscript.Run(t, testscript.Params{
 		Dir: "testdata/script",
 		Setup: func(env *testscript.Env) error {
@@ -41,6 +47,7 @@ func TestScripts(t *testing.T) {
 			env.Defer(stop)
 			env.Setenv("SHOP", s.URL)
 			env.Setenv("PROXY", url)
+			env.Setenv("REDIS", redis)
 			root, err := os.Getwd()
 			env.Setenv("REPO", root+"/../..")
 			return err
@@ -52,8 +59,25 @@ func TestScripts(t *testing.T) {
 				ts.Defer(s.Close)
 				ts.Setenv("DYNAMO", s.URL)
 			},
+			"exits": func(ts *testscript.TestScript, neg bool, args []string) {
+				if neg || len(args) < 2 {
+					ts.Fatalf("usage: exits CODE COMMAND...")
+				}
+				err := ts.Exec(args[1], args[2:]...)
+				if got := fmt.Sprint(exitStatus(err)); got != args[0] {
+					ts.Fatalf("exit %s, want %s", got, args[0])
+				}
+			},
 		},
 	})
+}
+
+func exitStatus(err error) int {
+	var e *exec.ExitError
+	if errors.As(err, &e) {
+		return e.ExitCode()
+	}
+	return 0
 }
 
 // inProcess runs a serving command in this process until stop, and gives the
@@ -97,8 +121,14 @@ type process struct {
 // startWeir starts a command that serves, and waits for its first line.
 func startWeir(t *testing.T, env []string, args ...string) *process {
 	t.Helper()
+	return startWeirIn(t, t.TempDir(), env, args...) // where it may leave a file
+}
+
+func startWeirIn(t *testing.T, dir string, env []string, args ...string) *process {
+	t.Helper()
 	p := &process{t: t, cmd: exec.Command("weir", args...), lines: make(chan string, 10_000)}
 	p.cmd.Env = append(os.Environ(), env...)
+	p.cmd.Dir = dir
 	pipe, err := p.cmd.StderrPipe()
 	if err != nil {
 		t.Fatal(err)
