@@ -52,10 +52,13 @@ func (m *Middleware) Handler(next http.Handler) http.Handler {
 		case !c.outcome.Served():
 			write(w, m.writer.Refusal(&c.outcome, &a))
 		case len(c.outcome.Verdicts) == 0:
-			next.ServeHTTP(w, r.WithContext(c)) // nothing to show and nothing to settle
+			next.ServeHTTP(w, c.carried(r)) // nothing to show and nothing to settle
 		default:
 			next.ServeHTTP(c.writer(), c.carried(r))
 			c.finish() // not reached by a panic: an abort without an answer stays counted
+		}
+		if r.MultipartForm == nil {
+			r.MultipartForm = c.request.MultipartForm // the server removes its files, by the request that it made
 		}
 	})
 }
@@ -118,6 +121,8 @@ type call struct {
 
 type callKey struct{}
 
+// carried is the request with this call as its context. The copy lies in the
+// call, so that it needs no memory of its own.
 func (c *call) carried(r *http.Request) *http.Request {
 	c.request = *r.WithContext(c)
 	return &c.request
