@@ -55,13 +55,13 @@ func (e *Engine) decide(ctx context.Context, a *policy.Attributes, o *Outcome) {
 		o.refuse(ctx, err)
 		return
 	}
-	if !e.admit(ctx, a, &m, o) || m.Exempt != "" {
+	var room [4]policy.Op
+	if !e.admit(ctx, o.st.policy.AppendEdge(room[:0], &m, a), &m, o) || m.Exempt != "" {
 		return
 	}
 	if m.NeedsIdentity && !e.identify(ctx, a, o) {
 		return
 	}
-	var room [4]policy.Op
 	ops, err := o.st.policy.AppendOps(room[:0], &m, a, o.Identity)
 	if err != nil {
 		o.refuse(ctx, err)
@@ -77,10 +77,9 @@ func (e *Engine) decide(ctx context.Context, a *policy.Attributes, o *Outcome) {
 }
 
 // admit takes from the edge rules. It reports whether the request may go on.
-func (e *Engine) admit(ctx context.Context, a *policy.Attributes, m *policy.Match, o *Outcome) bool {
+func (e *Engine) admit(ctx context.Context, edge []policy.Op, m *policy.Match, o *Outcome) bool {
 	o.Client, o.Exempt = m.Client, m.Exempt
-	var room [4]policy.Op
-	refused, err := e.take(ctx, o.st.edge, o.st.policy.AppendEdge(room[:0], m, a), o, true)
+	refused, err := e.take(ctx, o.st.edge, edge, o, true)
 	if err != nil {
 		o.refuse(ctx, err)
 		return false

@@ -76,7 +76,7 @@ func (e *Engine) answerUsage(ctx context.Context, a *policy.Attributes, o *Outco
 		o.refuse(ctx, err)
 		return nil
 	}
-	if !e.admit(ctx, a, &m, o) || !e.identify(ctx, a, o) {
+	if !e.admit(ctx, p.AppendEdge(nil, &m, a), &m, o) || !e.identify(ctx, a, o) {
 		return nil
 	}
 	if auth := p.Auth(); (auth.JWT != nil || auth.APIKeys != nil) && o.Identity.Claims == nil && o.Identity.KeyOwner == "" {

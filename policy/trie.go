@@ -10,10 +10,48 @@ type trie struct {
 }
 
 type branch struct {
-	literals map[string]*branch
+	literals []twig
+	index    map[string]*branch // of literals, when there are more than a few
 	wildcard *branch
 	ends     []leaf // patterns that end here
 	multis   []leaf // patterns that match here and everything below
+}
+
+// twig is a branch with the segment that leads to it.
+type twig struct {
+	segment string
+	*branch
+}
+
+// fewTwigs is how many are looked through faster than a map.
+const fewTwigs = 8
+
+// literal returns the branch that a segment leads to, or nil.
+func (b *branch) literal(segment string) *branch {
+	if b.index != nil {
+		return b.index[segment]
+	}
+	for i := range b.literals {
+		if b.literals[i].segment == segment {
+			return b.literals[i].branch
+		}
+	}
+	return nil
+}
+
+func (b *branch) grow(segment string) *branch {
+	next := new(branch)
+	b.literals = append(b.literals, twig{segment, next})
+	switch {
+	case b.index != nil:
+		b.index[segment] = next
+	case len(b.literals) > fewTwigs:
+		b.index = map[string]*branch{}
+		for _, t := range b.literals {
+			b.index[t.segment] = t.branch
+		}
+	}
+	return next
 }
 
 // leaf is one pattern and the number of what it belongs to.
@@ -41,13 +79,9 @@ func (t *trie) add(p *pattern, target int32) {
 			b = b.wildcard
 			continue
 		}
-		next := b.literals[s.literal]
+		next := b.literal(s.literal)
 		if next == nil {
-			if b.literals == nil {
-				b.literals = map[string]*branch{}
-			}
-			next = new(branch)
-			b.literals[s.literal] = next
+			next = b.grow(s.literal)
 		}
 		b = next
 	}
@@ -90,7 +124,7 @@ func (b *branch) find(q *request, rest string, hits []hit) []hit {
 	} else {
 		rest = ""
 	}
-	if next := b.literals[seg]; next != nil {
+	if next := b.literal(seg); next != nil {
 		hits = next.find(q, rest, hits)
 	}
 	if b.wildcard != nil {
