@@ -112,35 +112,36 @@ func (l *Limiter) Check(limits ...Limit) error {
 // an invalid Key, a negative Cost, one limit twice for one key) or that the
 // store could not be asked and an op's mode is FailError. Without ops the
 // Decision allows.
-func (l *Limiter) Take(ctx context.Context, ops ...Op) (Decision, error) {
-	if l.local != nil && len(ops) == 1 {
-		return l.takeOne(ctx, &ops[0])
+func (l *Limiter) Take(ctx context.Context, ops ...Op) (d Decision, err error) {
+	if l.local == nil || len(ops) != 1 {
+		c := call{limiter: l, ops: append([]Op(nil), ops...)}
+		return c.take(ctx)
 	}
-	c := call{limiter: l, ops: append([]Op(nil), ops...)}
-	return c.take(ctx)
-}
-
-// takeOne is Take for one op on a store in this process. It allocates nothing.
-func (l *Limiter) takeOne(ctx context.Context, op *Op) (Decision, error) {
+	// One op on a store in this process: nothing is allocated, and little is
+	// written before Lock and after it, since both wait for what was written.
+	op := &ops[0]
 	cost, err := l.prepare(op)
 	if err != nil {
-		return Decision{}, err
-	}
-	spec := op.Limit.spec
-	if op.Shadow {
-		spec = spec.Shadow()
+		return d, err
 	}
 	state, now := l.local.Lock(op.Key)
-	v := spec.Step(state, now, cost)
+	var v plan.Verdict
+	op.spec().StepTo(&v, state, now, cost)
+	d.of(op.Limit, cost, &v)
 	l.local.Unlock(op.Key)
-	d := decide(op.Limit, cost, v)
-	if l.observer != nil && l.observer.Decided != nil {
-		l.observer.Decided(ctx, *op, d)
+	if l.observer != nil {
+		l.tell(ctx, op, &d)
 	}
 	if op.Shadow {
-		return Decision{Allowed: true}, nil // as if the op were absent
+		d = Decision{Allowed: true} // as if the op were absent
 	}
 	return d, nil
+}
+
+func (l *Limiter) tell(ctx context.Context, op *Op, d *Decision) {
+	if l.observer.Decided != nil {
+		l.observer.Decided(ctx, *op, *d)
+	}
 }
 
 // Reserve is Take with a way back: the Reservation, which is never nil without
@@ -311,22 +312,25 @@ func (op *Op) spec() *plan.Spec {
 }
 
 // decide turns a verdict into a Decision.
-func decide(limit Limit, cost int64, v plan.Verdict) Decision {
-	d := Decision{
-		Limit: limit, Allowed: v.OK, Cost: cost,
-		Used: v.Used, Remaining: max(v.Max-v.Used, 0),
-		RetryAfter: time.Duration(v.Wait), ResetAfter: time.Duration(v.Reset),
-	}
+func decide(limit Limit, cost int64, v plan.Verdict) (d Decision) {
+	d.of(limit, cost, &v)
 	if v.Unseen {
 		d.Unknown, d.Remaining = true, 0
 	}
+	return d
+}
+
+// of makes a zero Decision that of a verdict on a state which was looked at.
+func (d *Decision) of(limit Limit, cost int64, v *plan.Verdict) {
+	d.Limit, d.Allowed, d.Cost = limit, v.OK, cost
+	d.Used, d.RetryAfter, d.ResetAfter = v.Used, time.Duration(v.Wait), time.Duration(v.Reset)
+	d.Remaining = max(v.Max-v.Used, 0)
 	switch {
 	case v.Never:
 		d.Reason = ReasonNever
 	case !v.OK:
 		d.Reason = ReasonLimit
 	}
-	return d
 }
 
 var errBadKey = errors.New("weir: the key is empty or longer than 1,024 bytes: give NewKey a kind and an id that are not empty, and hash ids that may be long")

@@ -37,12 +37,13 @@ type Options struct {
 
 // Store is a weir.Store in memory. It is safe for concurrent use.
 type Store struct {
-	now     func() int64
+	now     func() int64 // nil: the machine's
+	base    time.Time    // and then the start, as the wall clock
+	wall    int64        // said then
 	lost    func(uint64)
 	dropped atomic.Uint64
 	evicted atomic.Uint64
-	shards  []shard // a power of two of them
-	shift   uint8   // of a hash, to its shard
+	shards  []shard // one, or 1<<shardBits
 	records records
 }
 
@@ -65,14 +66,10 @@ func New(o Options) *Store {
 	if o.MaxBytes <= 0 {
 		o.MaxBytes = 512 << 20
 	}
-	if o.Now == nil {
-		base := time.Now()
-		wall := base.UnixNano()
-		o.Now = func() int64 { return wall + int64(time.Since(base)) }
-	}
-	s := &Store{now: o.Now, lost: o.Lost, shards: make([]shard, 1), shift: 64}
+	base := time.Now()
+	s := &Store{now: o.Now, base: base, wall: base.UnixNano(), lost: o.Lost, shards: make([]shard, 1)}
 	if o.MaxKeys >= shardKeys {
-		s.shards, s.shift = make([]shard, 1<<shardBits), 64-shardBits
+		s.shards = make([]shard, 1<<shardBits)
 	}
 	for i := range s.shards {
 		s.shards[i].MaxKeys = o.MaxKeys / len(s.shards)
@@ -85,64 +82,75 @@ func New(o Options) *Store {
 type shard struct {
 	sync.Mutex
 	table.Table
-	open  uint32     // the entry that is locked, or none
-	extra int        // what it held when it was locked
-	fresh weir.Cells // the state of a locked key without entry
-	at    int64      // when it was locked
-	_     [64]byte
+	last   *table.Entry // the entry that was locked last, and often is next; nil after an Insert, which may drop it
+	number uint32       // of last
+	extra  int          // what the locked one held when it was locked
+	fresh  weir.Cells   // the state of a locked key without entry: it gets one only when something is to be remembered, so that looks and refusals push nobody out
+	isNew  bool         // a key without entry is locked
+	now    int64        // when the last one was locked
+	_      [64]byte
 }
 
-// none is no entry: a key gets one only when something is to be remembered, so
-// that looks and refusals push nobody out.
-const none = 1<<32 - 1
-
 func (s *Store) shard(item weir.Key) *shard {
-	return &s.shards[item.Hash()>>s.shift]
+	return &s.shards[item.Hash()>>(64-shardBits)&uint64(len(s.shards)-1)]
 }
 
 // Caps says that the store has its own clock and keeps items for ever.
 func (s *Store) Caps() weir.Caps { return weir.Caps{OwnClock: true} }
 
-// Lock implements weir.InProcess. The clock is read under the lock, so that an
-// item never sees its readings out of order.
+// Lock implements weir.InProcess. An item never sees readings of the clock out
+// of order. Reading it takes longer than all else here, so the machine's clock,
+// which never goes back, is read before the lock: whoever has waited in between
+// is at the time of the one before. Another clock is read under the lock.
 func (s *Store) Lock(item weir.Key) (*weir.Cells, int64) {
 	sh := s.shard(item)
-	sh.Lock()
-	now := s.now()
-	n, found := sh.Find(item)
-	if !found {
-		sh.open, sh.at = none, now
-		return &sh.fresh, now
+	if s.now != nil {
+		sh.Lock()
+		sh.now = s.now()
+	} else {
+		now := s.wall + int64(time.Since(s.base))
+		sh.Lock()
+		sh.now = max(sh.now, now)
 	}
-	sh.Touch(n)
-	e := sh.Entry(n)
-	sh.open, sh.extra = n, e.Cells.Extra()
-	return &e.Cells, now
+	if e := sh.last; e != nil && e.Key == item {
+		sh.extra = e.Cells.Extra()
+		return &e.Cells, sh.now
+	}
+	n, e := sh.Use(item)
+	if e == nil {
+		sh.isNew = true
+		return &sh.fresh, sh.now
+	}
+	sh.last, sh.number, sh.extra = e, n, e.Cells.Extra()
+	return &e.Cells, sh.now
 }
 
 // Unlock implements weir.InProcess.
 func (s *Store) Unlock(item weir.Key) {
 	sh := s.shard(item)
-	if sh.open == none {
+	if sh.isNew {
 		s.keep(item, sh)
 		return
 	}
-	e := sh.Entry(sh.open)
-	if e.Cells.Len() == 0 {
-		sh.Remove(sh.open, sh.extra)
-	} else if grown := e.Cells.Extra() - sh.extra; grown != 0 {
-		sh.Grew(grown)
+	cells := &sh.last.Cells
+	if cells.Empty() {
+		sh.Remove(sh.number, sh.extra)
+		sh.last = nil
+	} else if has := cells.Extra(); has != 0 { // it never gets less
+		sh.Grew(has - sh.extra)
 	}
 	sh.Unlock()
 }
 
 // keep gives the locked key an entry if there is something to remember.
 func (s *Store) keep(item weir.Key, sh *shard) {
-	if sh.fresh.Len() == 0 {
+	sh.isNew = false
+	if sh.fresh.Empty() {
 		sh.Unlock()
 		return
 	}
-	_, idle, live := sh.Insert(item, sh.fresh, sh.at)
+	_, idle, live := sh.Insert(item, sh.fresh, sh.now)
+	sh.last = nil
 	sh.fresh = weir.Cells{}
 	sh.Unlock()
 	if idle > 0 {

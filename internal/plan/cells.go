@@ -65,9 +65,12 @@ func (c *Cells) Drop(f Field) {
 	}
 }
 
+// Empty reports whether no slot is in use.
+func (c *Cells) Empty() bool { return c.first.Field.Kind == 0 }
+
 // Len is the number of slots in use.
 func (c *Cells) Len() int {
-	if c.first.Field.Kind == 0 {
+	if c.Empty() {
 		return 0
 	}
 	return 1 + len(c.more)
@@ -186,6 +189,10 @@ func (c *Cells) add(s Slot) {
 	if c.first.Field.Kind == 0 {
 		c.first = s
 		return
+	}
+	if n := len(c.more); n == cap(c.more) {
+		// A store holds many items, each of which grows once: no room to spare.
+		c.more = append(make([]Slot, 0, n+1+n/4), c.more...)
 	}
 	c.more = append(c.more, s)
 }

@@ -8,9 +8,10 @@ import (
 	"sync"
 )
 
-// Kind says what one integer of an item means. The high bit marks the field of
-// a shadow limit, which has a balance of its own.
-type Kind uint8
+// Kind says what one integer of an item means. Bit 7 marks the field of
+// a shadow limit, which has a balance of its own. It is wider than it has to be,
+// so that a Field has no gaps and is compared at once.
+type Kind uint16
 
 // The kinds of field. Arrival, Interval, Depth and Revision belong to a token
 // bucket; Start and Count to a quota that starts with its first call; Cell to

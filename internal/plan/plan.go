@@ -32,14 +32,37 @@ type Verdict struct {
 
 // Step takes n units from the state at a time, in place. A refusal takes
 // nothing; it only does what Tidy does. n is at least 1.
-func (s *Spec) Step(c *Cells, now, n int64) Verdict {
+func (s *Spec) Step(c *Cells, now, n int64) (v Verdict) {
+	s.StepTo(&v, c, now, n)
+	return v
+}
+
+// StepTo is Step that writes its verdict to v, which is zero. A verdict that is
+// returned is copied on its way, at the cost of a third of a take.
+func (s *Spec) StepTo(v *Verdict, c *Cells, now, n int64) {
 	switch s.alg {
-	case bucket:
-		return s.stepBucket(c, now, n)
 	case quota:
-		return s.stepQuota(c, now, n)
+		*v = s.stepQuota(c, now, n)
+		return
+	case calendar, billing, sliding:
+		*v = s.stepWindow(c, now, n)
+		return
 	}
-	return s.stepWindow(c, now, n)
+	slot := c.slot(s.arrival)
+	if slot == nil || n > s.max || slot.Value-now > s.depth || now > s.latest {
+		*v = s.stepBucket(c, now, n)
+		return
+	}
+	// The usual way: this item's bucket is of exactly this limit.
+	level := max(slot.Value-now, 0)
+	if after := level + n*s.interval; after <= s.depth {
+		level = after
+		slot.Value = now + after
+		v.OK, v.Stamp = true, now+after
+	} else {
+		v.Wait = after - s.depth
+	}
+	v.Max, v.Used, v.Reset = s.max, s.units(level), level
 }
 
 // Plan appends to w the guards and actions that take n units, judging by what

@@ -55,6 +55,8 @@ type Spec struct {
 	// Of a bucket.
 	arrival                   Field
 	interval, depth, debt     int64
+	inverse                   uint64 // of interval, times 2^64: see units
+	latest                    int64  // the last time to which depth can be added; before all time when an item can't refer to this bucket by arrival alone
 	revision                  int64
 	tokens, tokensScale, unit int64 // the rate as written: tokens/tokensScale each unit ns
 
@@ -253,7 +255,11 @@ func (s *Spec) pair() {
 func (s *Spec) shape() {
 	s.arrival = Field{Limit: s.id, Kind: Arrival | s.shadow}
 	if s.alg == bucket {
-		s.arrival.Window = internShape(shape{s.interval, s.depth, s.revision})
+		s.inverse = math.MaxUint64 / uint64(s.interval)
+		s.latest = math.MaxInt64 - s.depth
+		if s.arrival.Window = internShape(shape{s.interval, s.depth, s.revision}); s.arrival.Window == 0 {
+			s.latest = math.MinInt64
+		}
 	}
 }
 
@@ -306,7 +312,14 @@ func (s *Spec) Shadow() *Spec { return s.twin }
 
 // Ready reports whether the limit can be taken from.
 func (s *Spec) Ready() error {
-	if s.alg == billing && s.anchor.IsZero() {
+	if s.alg != billing {
+		return nil
+	}
+	return s.anchored()
+}
+
+func (s *Spec) anchored() error {
+	if s.anchor.IsZero() {
 		return fmt.Errorf("limit %q has no anchor: say when the account's first period began", s.text)
 	}
 	return nil

@@ -9,11 +9,11 @@ package table
 
 import "github.com/weirlabs/weir/internal/plan"
 
-// Table maps keys to items: linear probing over eight-byte references to
-// entries, which stand in blocks that never move. The zero Table holds nothing
-// and has no room: set the bounds.
+// Table maps keys to items: linear probing over four-byte references to entries,
+// which stand in blocks that never move. The zero Table holds nothing and has no
+// room: set the bounds.
 type Table struct {
-	MaxKeys  int
+	MaxKeys  int // at most 16,777,214 are held, whatever it says
 	MaxBytes int64
 
 	// IdleAt, if set, stands in for Cells.IdleAt: the time from which dropping
@@ -23,13 +23,14 @@ type Table struct {
 	// it is still whole.
 	Dropped func(n uint32, e *Entry)
 
-	index  []ref // a power of two long
-	blocks []*block
-	free   []uint32 // numbers of removed entries
-	used   uint32   // numbers that were ever given out
-	keys   int
-	bytes  int64
-	hand   uint32 // where the next look for idle entries starts
+	index   []ref
+	blocks  []*block
+	touched []uint64 // for each block, a bit for each entry that was used since the hand last passed it
+	free    []uint32 // numbers of removed entries
+	used    uint32   // numbers that were ever given out
+	keys    int
+	bytes   int64
+	hand    uint32 // where the next look for idle entries starts
 }
 
 // Entry is an item with its key.
@@ -38,19 +39,27 @@ type Entry struct {
 	Cells plan.Cells
 }
 
-// ref is an entry's number plus one, 0 when free, with the hash that placed it.
-type ref struct{ hash, number uint32 }
+// ref is an entry's number plus one in its low bits, 0 when free, and above it
+// some bits of the key's hash, so that hardly ever an entry is looked at in vain.
+type ref uint32
 
-// block is a number of entries, with a bit for each that was used since the hand
-// last passed it.
-type block struct {
-	entries [blockSize]Entry
-	touched uint64
-}
+const (
+	numberBits = 24
+	numberMask = 1<<numberBits - 1
+)
+
+// tag is a ref's bits of a hash. They are others than those that say where the
+// ref stands, and those by which a store picks a table.
+func tag(hash uint64) ref { return ref(hash>>32) << numberBits }
+
+func (r ref) number() uint32 { return uint32(r)&numberMask - 1 }
+
+// block is a number of entries: 4,096 bytes, of which the allocator wastes none.
+type block [blockSize]Entry
 
 const (
 	blockSize = 64
-	overhead  = 80 // bytes of an entry and its reference, at the usual load
+	overhead  = 72 // bytes of an entry and its reference, at the usual load
 	inspected = 16 // entries looked at to make room for one
 	idleCheck = 2  // entries looked at on any insert
 )
@@ -63,29 +72,60 @@ func (t *Table) Bytes() int64 { return t.bytes }
 
 // Entry is the entry of a number that Find or Insert gave. After its removal it
 // is zero, or another key's.
-func (t *Table) Entry(n uint32) *Entry { return &t.blocks[n/blockSize].entries[n%blockSize] }
-
-// Touch notes that an entry is in use.
-func (t *Table) Touch(n uint32) { t.blocks[n/blockSize].touched |= 1 << (n % blockSize) }
+func (t *Table) Entry(n uint32) *Entry { return &t.blocks[n/blockSize][n%blockSize] }
 
 // Grew counts memory that the cells of an entry hold more than before.
 func (t *Table) Grew(bytes int) { t.bytes += int64(bytes) }
 
+// home is where the search for a hash begins.
+func (t *Table) home(hash uint64) int {
+	return int(uint64(uint32(hash)) * uint64(len(t.index)) >> 32)
+}
+
+// after is the place of the index that follows i.
+func (t *Table) after(i int) int {
+	if i++; i < len(t.index) {
+		return i
+	}
+	return 0
+}
+
 // Find returns the number of the key's entry.
 func (t *Table) Find(key plan.Key) (uint32, bool) {
-	if len(t.index) == 0 {
-		return 0, false
+	n, e := t.find(key)
+	return n, e != nil
+}
+
+// Use returns the key's entry, or nil, with its number, and notes that it is in
+// use.
+func (t *Table) Use(key plan.Key) (uint32, *Entry) {
+	n, e := t.find(key)
+	if e != nil {
+		t.Touch(n)
 	}
-	hash := uint32(key.Hash())
-	mask := uint32(len(t.index) - 1)
-	for i := hash & mask; ; i = (i + 1) & mask {
+	return n, e
+}
+
+// Touch notes that an entry is in use.
+func (t *Table) Touch(n uint32) {
+	if bits := &t.touched[n/blockSize]; *bits>>(n%blockSize)&1 == 0 {
+		*bits |= 1 << (n % blockSize)
+	}
+}
+
+func (t *Table) find(key plan.Key) (uint32, *Entry) {
+	if len(t.index) == 0 {
+		return 0, nil
+	}
+	want := tag(key.Hash())
+	for i := t.home(key.Hash()); ; i = t.after(i) {
 		r := t.index[i]
-		if r.number == 0 {
-			return 0, false
+		if r == 0 {
+			return 0, nil
 		}
-		if r.hash == hash {
-			if e := t.Entry(r.number - 1); e.Key == key {
-				return r.number - 1, true
+		if r&^numberMask == want {
+			if e := t.Entry(r.number()); e.Key == key {
+				return r.number(), e
 			}
 		}
 	}
@@ -96,7 +136,7 @@ func (t *Table) Find(key plan.Key) (uint32, bool) {
 func (t *Table) Insert(key plan.Key, cells plan.Cells, now int64) (n uint32, idle, live int) {
 	size := size(key, cells.Extra())
 	idle = t.Sweep(now, idleCheck)
-	for t.keys > 0 && (t.keys >= t.MaxKeys || t.bytes+size > t.MaxBytes) {
+	for t.keys > 0 && (t.keys >= min(t.MaxKeys, numberMask-1) || t.bytes+size > t.MaxBytes) {
 		gone, lost := t.makeRoom(now)
 		idle += gone
 		live += lost
@@ -116,12 +156,12 @@ func (t *Table) Add(key plan.Key, cells plan.Cells) (n uint32) {
 		n = t.used
 		t.used++
 		if int(n/blockSize) == len(t.blocks) {
-			t.blocks = append(t.blocks, new(block))
+			t.blocks, t.touched = append(t.blocks, new(block)), append(t.touched, 0)
 		}
 	}
 	e := t.Entry(n)
 	e.Key, e.Cells = key, cells
-	t.place(ref{uint32(key.Hash()), n + 1})
+	t.place(n, key.Hash())
 	t.keys++
 	t.bytes += size(key, cells.Extra())
 	return n
@@ -130,21 +170,21 @@ func (t *Table) Add(key plan.Key, cells plan.Cells) (n uint32) {
 // size is what an item counts for in bytes.
 func size(key plan.Key, extra int) int64 { return int64(len(key.String()) + overhead + extra) }
 
-func (t *Table) place(r ref) {
-	mask := uint32(len(t.index) - 1)
-	i := r.hash & mask
-	for t.index[i].number != 0 {
-		i = (i + 1) & mask
+func (t *Table) place(n uint32, hash uint64) {
+	i := t.home(hash)
+	for t.index[i] != 0 {
+		i = t.after(i)
 	}
-	t.index[i] = r
+	t.index[i] = tag(hash) | ref(n+1)
 }
 
+// grow makes the index a quarter longer: it then is three fifths full at least,
+// so that few of its bytes are idle.
 func (t *Table) grow() {
-	old := t.index
-	t.index = make([]ref, max(8, 2*len(old)))
-	for _, r := range old {
-		if r.number != 0 {
-			t.place(r)
+	t.index = make([]ref, max(8, len(t.index)+len(t.index)/4))
+	for n := range t.used {
+		if e := t.Entry(n); e.Key.Valid() {
+			t.place(n, e.Key.Hash())
 		}
 	}
 }
@@ -155,21 +195,28 @@ func (t *Table) Remove(n uint32, extra int) {
 	e := t.Entry(n)
 	t.keys--
 	t.bytes -= size(e.Key, extra)
-	mask := uint32(len(t.index) - 1)
-	gap := uint32(e.Key.Hash()) & mask
-	for t.index[gap].number != n+1 {
-		gap = (gap + 1) & mask
+	gap := t.home(e.Key.Hash())
+	for t.index[gap]&numberMask != ref(n+1) {
+		gap = t.after(gap)
 	}
-	for i := (gap + 1) & mask; t.index[i].number != 0; i = (i + 1) & mask {
-		home := t.index[i].hash & mask
-		if (i-home)&mask >= (i-gap)&mask { // it may stand in the gap
+	for i := t.after(gap); t.index[i] != 0; i = t.after(i) {
+		home := t.home(t.Entry(t.index[i].number()).Key.Hash())
+		if t.behind(i, home) >= t.behind(i, gap) { // it may stand in the gap
 			t.index[gap] = t.index[i]
 			gap = i
 		}
 	}
-	t.index[gap] = ref{}
+	t.index[gap] = 0
 	*e = Entry{}
 	t.free = append(t.free, n)
+}
+
+// behind is how many places of the index i is after another.
+func (t *Table) behind(i, other int) int {
+	if i < other {
+		i += len(t.index)
+	}
+	return i - other
 }
 
 // Sweep looks at some entries from the hand on and removes those that are idle.
@@ -233,9 +280,9 @@ func (t *Table) makeRoom(now int64) (idle, live int) {
 
 // untouch reports whether an entry was in use, and forgets it.
 func (t *Table) untouch(n uint32) bool {
-	b := t.blocks[n/blockSize]
-	was := b.touched&(1<<(n%blockSize)) != 0
-	b.touched &^= 1 << (n % blockSize)
+	bits, bit := &t.touched[n/blockSize], uint64(1)<<(n%blockSize)
+	was := *bits&bit != 0
+	*bits &^= bit
 	return was
 }
 
