@@ -20,7 +20,6 @@ import (
 	"net/http"
 	"net/netip"
 	"strings"
-	"sync/atomic"
 
 	"github.com/weirlabs/weir"
 	"github.com/weirlabs/weir/engine"
@@ -30,12 +29,28 @@ import (
 
 // Middleware enforces an engine's policy. It is safe for concurrent use.
 type Middleware struct {
-	engine *engine.Engine
-	writer answer.Writer
+	engine      *engine.Engine
+	writer      answer.Writer
+	decisionKey any // by which weir.FromContext asks a context
 }
 
 // New returns the middleware of an engine.
-func New(e *engine.Engine) *Middleware { return &Middleware{engine: e} }
+func New(e *engine.Engine) *Middleware {
+	asked := keyOf{Context: context.Background()}
+	weir.FromContext(&asked)
+	return &Middleware{engine: e, decisionKey: asked.key}
+}
+
+// keyOf is a context that remembers what it was asked for.
+type keyOf struct {
+	context.Context
+	key any
+}
+
+func (k *keyOf) Value(key any) any {
+	k.key = key
+	return nil
+}
 
 // Handler returns a handler that asks the policy first and then next.
 //
@@ -107,19 +122,15 @@ func Outcome(ctx context.Context) *engine.Outcome {
 // request's context, so that carrying the decision costs nothing until a
 // handler asks for it.
 type call struct {
-	context.Context
-	m         *Middleware
-	w         http.ResponseWriter
-	outcome   engine.Outcome
-	request   http.Request
-	values    [2]string // of header fields: those of the default style
-	committed bool      // the response header is written, or as good as
-	grpc      bool      // the status is still to come, as a trailer
-
-	decision atomic.Pointer[context.Context] // knows the decision, and nothing else
+	context.Context // the request's own
+	m               *Middleware
+	w               http.ResponseWriter
+	outcome         engine.Outcome
+	request         http.Request // as next sees it
+	values          [2]string    // of header fields: those of the default style
+	committed       bool         // the response header is written, or as good as
+	grpc            bool         // the status is still to come, as a trailer
 }
-
-type callKey struct{}
 
 // carried is the request with this call as its context. The copy lies in the
 // call, so that it needs no memory of its own.
@@ -128,23 +139,18 @@ func (c *call) carried(r *http.Request) *http.Request {
 	return &c.request
 }
 
+type callKey struct{}
+
 // Value finds the call itself, the decision, and what the request's own context
-// holds, in this order.
+// holds.
 func (c *call) Value(key any) any {
-	if key == (callKey{}) {
+	switch key {
+	case callKey{}:
 		return c
-	}
-	decision := c.decision.Load()
-	if decision == nil { // made when first asked for; who makes it twice makes the same
-		made := context.Background()
+	case c.m.decisionKey:
 		if d, ok := c.outcome.Decision(); ok {
-			made = weir.NewContext(made, d)
+			return d
 		}
-		decision = &made
-		c.decision.Store(decision)
-	}
-	if v := (*decision).Value(key); v != nil {
-		return v
 	}
 	return c.Context.Value(key)
 }
