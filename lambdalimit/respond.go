@@ -1,0 +1,232 @@
+package lambdalimit
+
+import (
+	"bytes"
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/aws/aws-lambda-go/events"
+
+	"github.com/weirlabs/weir/engine/answer"
+)
+
+// proxyResponse is the answer to an HTTP event, in the union of its forms.
+type proxyResponse struct {
+	StatusCode        int                 `json:"statusCode"`
+	StatusDescription string              `json:"statusDescription,omitempty"` // ALB
+	Headers           map[string]string   `json:"headers,omitempty"`
+	MultiValueHeaders map[string][]string `json:"multiValueHeaders,omitempty"`
+	Cookies           []string            `json:"cookies,omitempty"` // payload 2.0
+	Body              string              `json:"body"`
+	IsBase64Encoded   bool                `json:"isBase64Encoded"`
+}
+
+// encode writes an answer in the form of an event. Names are in lower case, as
+// HTTP/2 has them and HTTP APIs write them.
+func encode(s shape, r answer.Response) json.RawMessage {
+	p := proxyResponse{StatusCode: r.Status}
+	if s == balancer || s == balancerMulti {
+		p.StatusDescription = strings.TrimSpace(strconv.Itoa(r.Status) + " " + http.StatusText(r.Status))
+	}
+	for name, values := range r.Header {
+		switch {
+		case name == "Content-Length" || len(values) == 0: // the service counts the body that it sends
+		case s == httpV2 && name == "Set-Cookie":
+			p.Cookies = values
+		case s == balancerMulti, s == httpV1 && len(values) > 1:
+			if p.MultiValueHeaders == nil {
+				p.MultiValueHeaders = map[string][]string{}
+			}
+			p.MultiValueHeaders[strings.ToLower(name)] = values
+		default:
+			if p.Headers == nil {
+				p.Headers = map[string]string{}
+			}
+			p.Headers[strings.ToLower(name)] = strings.Join(values, ", ")
+		}
+	}
+	if utf8.Valid(r.Body) && len(r.Header["Content-Encoding"]) == 0 {
+		p.Body = string(r.Body)
+	} else {
+		p.Body, p.IsBase64Encoded = base64.StdEncoding.EncodeToString(r.Body), true
+	}
+	text, err := marshal(p)
+	if err != nil {
+		// Texts and numbers always encode.
+		return json.RawMessage(`{"statusCode":500}`)
+	}
+	return text
+}
+
+// marshal is json.Marshal that leaves & < > as they are, as package lambda does.
+func marshal(v any) (json.RawMessage, error) {
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	if err := e.Encode(v); err != nil {
+		return nil, err
+	}
+	return bytes.TrimRight(b.Bytes(), "\n"), nil
+}
+
+// response settles a call by its handler's answer to an HTTP event, and adds the
+// limit fields.
+func (c *call) response(out any) (any, error) {
+	switch r := out.(type) {
+	case answer.Response: // of a net/http handler
+		c.settle(r.Status)
+		c.m.writer.Fields(r.Header, &c.outcome, nil)
+		return encode(c.event.shape, r), nil
+	case *events.LambdaFunctionURLStreamingResponse:
+		r.Headers = c.streamed(r.StatusCode, r.Headers)
+		return r, nil
+	case *events.APIGatewayProxyStreamingResponse:
+		r.Headers = c.streamed(r.StatusCode, r.Headers)
+		return r, nil
+	}
+	text, err := marshal(out)
+	if err != nil {
+		if _, stream := out.(io.Reader); stream {
+			c.settle(http.StatusOK)
+			return out, nil
+		}
+		c.settle(http.StatusInternalServerError)
+		return nil, err
+	}
+	fields := map[string]json.RawMessage{}
+	status := c.status(text, &fields)
+	c.settle(status)
+	if len(c.outcome.Verdicts) == 0 || status == http.StatusBadGateway && fields["statusCode"] == nil {
+		return text, nil
+	}
+	return c.withFields(text, fields)
+}
+
+// status is the HTTP status that the service makes of an answer.
+func (c *call) status(text json.RawMessage, fields *map[string]json.RawMessage) int {
+	isObject := json.Unmarshal(text, fields) == nil && *fields != nil
+	if raw, there := (*fields)["statusCode"]; isObject && there {
+		if n, err := strconv.Atoi(strings.Trim(string(raw), `"`)); err == nil && n >= 100 && n <= 999 {
+			return n
+		}
+		return http.StatusBadGateway
+	}
+	if c.event.shape == httpV2 {
+		return http.StatusOK // payload 2.0 takes anything else for the body
+	}
+	delete(*fields, "statusCode")
+	return http.StatusBadGateway
+}
+
+// withFields adds the limit fields to a proxy answer, and changes nothing else.
+func (c *call) withFields(out json.RawMessage, fields map[string]json.RawMessage) (any, error) {
+	if fields["statusCode"] == nil {
+		// What the service would make of it, with room for fields.
+		body := string(out)
+		if out[0] == '"' {
+			if err := json.Unmarshal(out, &body); err != nil {
+				return nil, err
+			}
+		}
+		r := answer.Response{Status: http.StatusOK, Header: http.Header{"Content-Type": {"application/json"}}, Body: []byte(body)}
+		c.m.writer.Fields(r.Header, &c.outcome, nil)
+		return encode(c.event.shape, r), nil
+	}
+	single, multi := map[string]any{}, map[string][]any{}
+	if json.Unmarshal(orEmpty(fields["headers"]), &single) != nil || json.Unmarshal(orEmpty(fields["multiValueHeaders"]), &multi) != nil {
+		return out, nil // malformed: the service says so
+	}
+	own := map[string][]string{}
+	for name, value := range single {
+		own[http.CanonicalHeaderKey(name)] = []string{fmt.Sprint(value)}
+	}
+	for name, values := range multi {
+		for _, value := range values {
+			key := http.CanonicalHeaderKey(name)
+			own[key] = append(own[key], fmt.Sprint(value))
+		}
+	}
+	all := make(map[string][]string, len(own)+4)
+	for name, values := range own {
+		all[name] = values
+	}
+	c.m.writer.Fields(all, &c.outcome, nil)
+	replaced := func(name string) bool {
+		key := http.CanonicalHeaderKey(name)
+		return !slices.Equal(all[key], own[key])
+	}
+	for name := range single {
+		if replaced(name) {
+			delete(single, name)
+		}
+	}
+	for name := range multi {
+		if replaced(name) {
+			delete(multi, name)
+		}
+	}
+	for name, values := range all {
+		switch {
+		case !replaced(name):
+		case c.event.shape == balancerMulti:
+			list := make([]any, len(values))
+			for i, v := range values {
+				list[i] = v
+			}
+			multi[strings.ToLower(name)] = list
+		default:
+			single[strings.ToLower(name)] = strings.Join(values, ", ")
+		}
+	}
+	if err := put(fields, "headers", single); err != nil {
+		return nil, err
+	}
+	if err := put(fields, "multiValueHeaders", multi); err != nil {
+		return nil, err
+	}
+	text, err := marshal(fields)
+	if err != nil {
+		return nil, err
+	}
+	return text, nil
+}
+
+// put replaces a member by a map, unless both are empty.
+func put[V any](fields map[string]json.RawMessage, name string, m map[string]V) error {
+	if len(m) == 0 && len(orEmpty(fields[name])) <= len("{}") {
+		return nil
+	}
+	raw, err := marshal(m)
+	fields[name] = raw
+	return err
+}
+
+func orEmpty(raw json.RawMessage) json.RawMessage {
+	if len(raw) == 0 || string(raw) == "null" {
+		return json.RawMessage("{}")
+	}
+	return raw
+}
+
+// streamed settles a streaming answer when its header is known: a stream that
+// breaks later stays counted.
+func (c *call) streamed(status int, headers map[string]string) map[string]string {
+	if status == 0 {
+		status = http.StatusOK
+	}
+	c.settle(status)
+	all := header(headers, nil)
+	c.m.writer.Fields(all, &c.outcome, nil)
+	merged := make(map[string]string, len(all))
+	for name, values := range all {
+		merged[strings.ToLower(name)] = strings.Join(values, ", ")
+	}
+	return merged
+}

@@ -1,0 +1,151 @@
+package lambdalimit
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"net/http"
+	"sync/atomic"
+
+	"github.com/weirlabs/weir/engine"
+	"github.com/weirlabs/weir/engine/answer"
+)
+
+// Options say how events are read and answered. The zero value is right for
+// most functions.
+type Options struct {
+	// PassUnknown serves events of other triggers without any limit. Default: such
+	// an event fails with an [UnknownEvent].
+	PassUnknown bool
+
+	// TrustForwardedFor takes the last hop of X-Forwarded-For for the peer of a
+	// load balancer's event, which names no address elsewhere. Set it only when
+	// nothing but the balancer may invoke the function, and the balancer appends
+	// to the field (its default). Default: such an event has no address.
+	TrustForwardedFor bool
+
+	// ListClaims are claims that may hold a list as "a,b". Default: plans and
+	// cognito:groups. Lists in brackets need no name.
+	ListClaims []string
+
+	// ReturnErrors makes a refusal in AppSync a *[LimitExceeded] that the function
+	// returns, and leaves results as they are. Batches ignore it: one error would
+	// fail all their elements.
+	ReturnErrors bool
+
+	// Metrics gets a line in CloudWatch's embedded metric format for every limited
+	// call, mostly os.Stdout. Default: none.
+	Metrics io.Writer
+
+	// Service is the dimension Service of the metrics. Default:
+	// AWS_LAMBDA_FUNCTION_NAME.
+	Service string
+}
+
+// Func is a handler for lambda.Start.
+type Func = func(ctx context.Context, payload json.RawMessage) (any, error)
+
+// Wrap puts the policy of an engine, which [NewEngine] made, in front of a
+// handler of HTTP or AppSync events. The handler gets the event as it came, and
+// finds the decision with [weir.FromContext]. Its answer gets the limit fields,
+// where it is one of HTTP. Of an AppSync batch the handler is called for each
+// element by itself, one after the other.
+//
+// The Func returns an error when the handler does, and an [UnknownEvent] or a
+// [NoCaller] when the event and the policy do not fit together.
+func Wrap[In, Out any](handler func(context.Context, In) (Out, error), e *engine.Engine, o Options) Func {
+	m := newMiddleware(e, o)
+	next := decoding(handler)
+	return func(ctx context.Context, payload json.RawMessage) (any, error) {
+		if isBatch(payload) {
+			return m.batch(ctx, payload, each(next))
+		}
+		return m.serve(ctx, payload, next)
+	}
+}
+
+// nextFunc is what stands behind a limit.
+type nextFunc func(ctx context.Context, payload []byte) (any, error)
+
+func decoding[In, Out any](handler func(context.Context, In) (Out, error)) nextFunc {
+	return func(ctx context.Context, payload []byte) (any, error) {
+		var in In
+		if err := json.Unmarshal(payload, &in); err != nil {
+			return nil, err
+		}
+		return handler(ctx, in)
+	}
+}
+
+// middleware is what all calls of a function share.
+type middleware struct {
+	engine *engine.Engine
+	o      Options
+	writer answer.Writer
+	called atomic.Bool // the environment's first call is over, or under way
+	lines  metricLines
+}
+
+func newMiddleware(e *engine.Engine, o Options) *middleware {
+	o = o.withDefaults()
+	return &middleware{engine: e, o: o, lines: metricLines{w: o.Metrics, service: o.Service}}
+}
+
+func isBatch(payload []byte) bool {
+	trimmed := bytes.TrimLeft(payload, " \t\r\n")
+	return len(trimmed) > 0 && trimmed[0] == '['
+}
+
+// serve is the way of one event.
+func (m *middleware) serve(ctx context.Context, payload []byte, next nextFunc) (any, error) {
+	e, err := read(payload)
+	if err == nil && e.shape.isAuthorizer() {
+		err = &UnknownEvent{"it asks for an authorization: use WrapAuthorizer"}
+	}
+	if err != nil {
+		if m.o.PassUnknown {
+			return next(ctx, payload)
+		}
+		return nil, err
+	}
+	c := m.begin(ctx, e)
+	if err := c.decide(); err != nil {
+		return nil, err
+	}
+	if !c.outcome.Served() {
+		return c.refusal()
+	}
+	out, err := c.run(next)
+	return c.answer(out, err)
+}
+
+// answer is what the function returns for what the handler did.
+func (c *call) answer(out any, err error) (any, error) {
+	if err != nil {
+		c.settle(http.StatusInternalServerError)
+		return nil, err
+	}
+	if c.event.shape == appSync {
+		r := c.result(out)
+		if c.m.o.ReturnErrors {
+			return out, nil
+		}
+		return r, nil
+	}
+	return c.response(out)
+}
+
+func (c *call) refusal() (any, error) {
+	if c.event.shape != appSync {
+		return encode(c.event.shape, c.m.writer.Refusal(&c.outcome, &c.attributes)), nil
+	}
+	if c.m.o.ReturnErrors {
+		return nil, c.limitExceeded()
+	}
+	return c.refusedResult(), nil
+}
+
+// errNotWired is a mistake of the program around the engine.
+var errNotWired = errors.New("lambdalimit: the engine does not ask who calls: make it with lambdalimit.NewEngine, which sets engine.Options.Identify")
