@@ -54,7 +54,6 @@ type Limiter struct {
 	caps     Caps
 	observer *Observer
 	now      func() int64
-	ahead    atomic.Int64 // of the store's clock over ours, in ns
 	keep     atomic.Int64 // ns for which items are kept
 	broken   error        // Options that no call can satisfy
 }
@@ -73,12 +72,11 @@ func NewLimiter(s Store, o Options) *Limiter {
 	var local bool
 	if l.local, local = s.(InProcess); !local {
 		l.pipe = pipeline.New(pipeline.Options{
-			Store:  s,
-			Now:    func() int64 { return l.now() + l.ahead.Load() },
-			Seen:   func(at int64) { l.ahead.Store(at - l.now()) },
-			Keep:   func() time.Duration { return time.Duration(l.keep.Load()) },
-			Errors: pipeline.Errors{OutcomeUnknown: ErrOutcomeUnknown, Unreachable: ErrUnreachable, Throttled: ErrThrottled, Busy: ErrBusy, Open: errOpen},
-			Nonces: l.caps.LossyReplies, Deadline: o.Deadline, NoMemo: o.NoMemo, NoCoalescing: o.NoCoalescing,
+			Store:    s,
+			Clock:    l.now,
+			Keep:     func() time.Duration { return time.Duration(l.keep.Load()) },
+			Errors:   pipeline.Errors{OutcomeUnknown: ErrOutcomeUnknown, Unreachable: ErrUnreachable, Throttled: ErrThrottled, Busy: ErrBusy, Open: errOpen},
+			OwnClock: l.caps.OwnClock, Nonces: l.caps.LossyReplies, Deadline: o.Deadline, NoMemo: o.NoMemo, NoCoalescing: o.NoCoalescing,
 		})
 	}
 	l.broken = l.Check(o.Limits...)
@@ -100,6 +98,19 @@ func (l *Limiter) Check(limits ...Limit) error {
 		}
 	}
 	return nil
+}
+
+// Stats are counts, since the start, of what the stages in front of a store that
+// is not in this process have saved or have met.
+type Stats = pipeline.Stats
+
+// Stats says what each stage in front of the store has saved so far. They are 0
+// for a store in this process.
+func (l *Limiter) Stats() Stats {
+	if l.pipe == nil {
+		return Stats{}
+	}
+	return l.pipe.Stats()
 }
 
 // Take asks for all ops at once: either every one is taken, or none. Ops of one

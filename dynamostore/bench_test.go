@@ -3,249 +3,300 @@ package dynamostore_test
 import (
 	"context"
 	"fmt"
+	"io"
 	"os"
 	"slices"
 	"strconv"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"text/tabwriter"
 	"time"
 
-	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
-
-	"github.com/weirlabs/weir"
-	"github.com/weirlabs/weir/dynamostore"
+	"github.com/weirlabs/weir/internal/dynalite"
 	"github.com/weirlabs/weir/storetest"
 )
 
 // workload is what a scheme is measured on.
 type workload struct {
-	name    string
-	burst   int64
-	tokens  int64 // that refill in per
-	per     time.Duration
-	callers int
-	key     func(call int64) string
-	warm    int           // keys that are taken from once before
-	offered int           // calls a second; 0 is as many as there can be
-	spared  bool          // the limit is never reached, so that every denial is false
-	bar     float64       // writes per allowed call that ours may cost; 0 is no bar
-	lasts   time.Duration // of the measurement
+	name      string
+	burst     int64
+	tokens    int64 // that refill in per
+	per       time.Duration
+	processes int // with callers each; 0 is this one
+	callers   int
+	keys      int  // 0: a new one for every call; 1 is a hot key
+	warm      bool // every key is taken from once before
+	offered   int  // calls a second of all processes; 0 is as many as there can be
+	spared    bool // the limit is never reached, so that every denial is false
+	bars      bars
 }
 
-// scheme decides one call. A denial is false when the state by which it was
-// decided had a token.
-type scheme interface {
-	take(ctx context.Context, key string) (allowed, falsely bool, err error)
+// bars are what weir's own scheme may cost and must give. 0 is no bar.
+type bars struct {
+	writes  float64 // per allowed call
+	denied  float64 // units per denied call
+	granted float64 // of the limit
+	perItem float64 // writes a second to one item
 }
 
-// spent is what one call cost. It travels in the call's context.
-type spent struct {
-	mu            sync.Mutex
-	trips         int
-	reads, writes float64
-	falsely       bool
+func (w workload) limit() string {
+	return fmt.Sprintf("%d/%ds burst %d", w.tokens, w.per/time.Second, w.burst)
 }
 
-type spentKey struct{}
+func (w workload) interval() int64 { return int64(w.per) / w.tokens }
 
-func observeSpent() *weir.Observer {
-	return &weir.Observer{Trip: func(ctx context.Context, t weir.Trip) {
-		if s, ok := ctx.Value(spentKey{}).(*spent); ok {
-			s.add(t.ReadUnits, t.WriteUnits)
-		}
-	}}
-}
-
-func (s *spent) add(reads, writes float64) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.trips++
-	s.reads += reads
-	s.writes += writes
-}
-
-// guarded is weir: one guarded write.
-type guarded struct {
-	limiter *weir.Limiter
-	limit   weir.Limit
-}
-
-func newGuarded(b *testing.B, client *dynamodb.Client, table string, w workload) scheme {
-	text := fmt.Sprintf("%d/%ds burst %d", w.tokens, w.per/time.Second, w.burst)
-	limit := parse(b, "bench", text)
-	arrival, ok := weir.ParseField("bench.t")
-	if !ok {
-		b.Fatal("bench.t is no field")
+func (w workload) key(n int64) string {
+	if w.keys > 0 {
+		n %= int64(w.keys)
 	}
-	store := open(b, client, dynamostore.Options{Table: table, Observer: observeSpent()})
-	interval := int64(w.per) / w.tokens
-	return guarded{limiterOn(judge{store, arrival, interval, interval * w.burst}, weir.Options{Limits: []weir.Limit{limit}}), limit}
+	return strconv.FormatInt(n, 10)
 }
 
-func (g guarded) take(ctx context.Context, key string) (allowed, falsely bool, err error) {
-	d, err := g.limiter.Take(ctx, weir.Op{Limit: g.limit, Key: weir.NewKey("account", key)})
-	s := ctx.Value(spentKey{}).(*spent)
-	return d.Allowed, err == nil && !d.Allowed && (d.Reason != weir.ReasonLimit || s.falsely), err
+var workloads = []workload{
+	{name: "cold keys", burst: 10, tokens: 1, per: 2 * time.Second, callers: 16, spared: true, bars: bars{writes: 1.05}},
+	{name: "warm keys, full again", burst: 10, tokens: 1_000_000, per: time.Second, callers: 16, keys: 200, warm: true, spared: true, bars: bars{writes: 1.05}},
+	{name: "warm keys, partly used", burst: 1_000_000, tokens: 1, per: time.Minute, callers: 16, keys: 200, warm: true, spared: true, bars: bars{writes: 1.05}},
+	{name: "hot key below its limit", burst: 1_000_000, tokens: 1000, per: time.Second, callers: 64, keys: 1, warm: true, spared: true, bars: bars{writes: 0.05, perItem: 1000}},
+	{name: "hot key at 100 x its limit", burst: 100, tokens: 100, per: time.Second, callers: 64, keys: 1, offered: 10_000, bars: bars{denied: 0.01, granted: 0.99, perItem: 1000}},
+	{name: "8 processes at 10 x the limit", burst: 200, tokens: 200, per: time.Second, processes: 8, callers: 8, keys: 1, offered: 2000, bars: bars{denied: 0.3, granted: 0.99, perItem: 1000}},
 }
 
-// judge looks over a store's shoulder: had the last state that it returned room
-// for one more unit?
-type judge struct {
-	weir.Store
-	arrival         weir.Field
-	interval, depth int64
-}
-
-func (j judge) Apply(ctx context.Context, item weir.Key, tries []weir.Write, state *weir.Cells) (int, int64, error) {
-	applied, now, err := j.Store.Apply(ctx, item, tries, state)
-	if s, ok := ctx.Value(spentKey{}).(*spent); ok && err == nil {
-		t, there := state.Get(j.arrival)
-		s.falsely = !there || t+j.interval <= now+j.depth
-	}
-	return applied, now, err
-}
-
-// result is what a workload showed of a scheme.
+// result is what a workload showed of a scheme. A process sends its own home as
+// JSON.
 type result struct {
-	elapsed time.Duration
-	calls   [2][]*spent // denied, allowed
-	took    []time.Duration
-	falsely int
-	log     []storetest.Admission
+	Elapsed time.Duration
+	Allowed cost
+	Denied  cost
+	Falsely int // denials that no state which was seen could justify
+	Took    []time.Duration
+	Log     []storetest.Admission
+	Err     string
 }
 
-func measure(b *testing.B, w workload, s scheme) *result {
-	b.Helper()
-	do := func(n int64) (from, to time.Time, c *spent, allowed, falsely bool) {
-		c = new(spent)
-		from = time.Now()
-		allowed, falsely, err := s.take(context.WithValue(context.Background(), spentKey{}, c), w.key(n))
-		if err != nil {
-			b.Error(err)
-		}
-		return from, time.Now(), c, allowed, falsely
+// cost is what calls of one outcome cost together.
+type cost struct {
+	Calls, Trips  int
+	Reads, Writes float64
+}
+
+func (c *cost) add(o cost) {
+	c.Calls += o.Calls
+	c.Trips += o.Trips
+	c.Reads += o.Reads
+	c.Writes += o.Writes
+}
+
+// each is the reads and writes of one call on average.
+func (c cost) each() (reads, writes float64) {
+	n := float64(max(1, c.Calls))
+	return c.Reads / n, c.Writes / n
+}
+
+func (c cost) String() string {
+	if c.Calls == 0 {
+		return "-"
 	}
-	for n := range w.warm {
-		do(int64(n))
-	}
+	reads, writes := c.each()
+	return fmt.Sprintf("%.2f / %.3f / %.2f", reads, writes, float64(c.Trips)/float64(c.Calls))
+}
+
+// drive lets callers take for a time, from an instant on, and counts. A process
+// is one of several that share what is offered.
+func drive(w workload, s scheme, start time.Time, lasts time.Duration) *result {
 	r := &result{}
 	var mu sync.Mutex
+	do := func(n int64) {
+		from := time.Now()
+		c := new(spent)
+		allowed, falsely, err := s.take(context.WithValue(context.Background(), spentKey{}, c), w.key(n))
+		to := time.Now()
+		mu.Lock()
+		defer mu.Unlock()
+		if err != nil {
+			r.Err = err.Error()
+		}
+		r.Took = append(r.Took, to.Sub(from))
+		if allowed {
+			r.Allowed.add(c.cost())
+			if w.keys == 1 {
+				r.Log = append(r.Log, storetest.Admission{From: from.UnixNano(), To: to.UnixNano(), Cost: 1})
+			}
+			return
+		}
+		r.Denied.add(c.cost())
+		if falsely || w.spared {
+			r.Falsely++
+		}
+	}
+	<-time.After(time.Until(start))
+	start = time.Now()
 	var next atomic.Int64
 	var wg sync.WaitGroup
-	start := time.Now()
 	for range w.callers {
 		wg.Go(func() {
 			for {
 				n := next.Add(1) - 1
 				if w.offered > 0 {
-					due := start.Add(time.Duration(n) * time.Second / time.Duration(w.offered))
+					due := start.Add(time.Duration(n) * time.Second * time.Duration(max(1, w.processes)) / time.Duration(w.offered))
 					<-time.After(time.Until(due))
 				}
-				if time.Since(start) >= w.lasts {
+				if time.Since(start) >= lasts {
 					return
 				}
-				from, to, c, allowed, falsely := do(n)
-				mu.Lock()
-				r.took = append(r.took, to.Sub(from))
-				kind := 0
-				if allowed {
-					kind = 1
-					r.log = append(r.log, storetest.Admission{From: from.UnixNano(), To: to.UnixNano(), Cost: 1})
-				}
-				r.calls[kind] = append(r.calls[kind], c)
-				if falsely || !allowed && w.spared {
-					r.falsely++
-				}
-				mu.Unlock()
+				do(n)
 			}
 		})
 	}
 	wg.Wait()
-	r.elapsed = time.Since(start)
-	slices.Sort(r.took)
+	r.Elapsed = time.Since(start)
 	return r
 }
 
-// each is what a call cost on average.
-func each(calls []*spent) (reads, writes, trips float64) {
-	for _, c := range calls {
-		reads += c.reads
-		writes += c.writes
-		trips += float64(c.trips)
+// measure runs a workload on a table of its own.
+func measure(tb testing.TB, server *dynalite.Server, w workload, scheme, table string, delay, lasts time.Duration) *result {
+	tb.Helper()
+	setup := setup{URL: server.URL, Table: table, Scheme: scheme, Delay: delay, Lasts: lasts}
+	s, err := setup.create(w)
+	if err != nil {
+		tb.Fatal(err)
 	}
-	n := float64(max(1, len(calls)))
-	return reads / n, writes / n, trips / n
+	if w.warm {
+		var wg sync.WaitGroup
+		for n := range w.keys {
+			wg.Go(func() {
+				ctx := context.WithValue(context.Background(), spentKey{}, new(spent))
+				if _, _, err := s.take(ctx, w.key(int64(n))); err != nil {
+					tb.Error(err)
+				}
+			})
+		}
+		wg.Wait()
+	}
+	var r *result
+	if w.processes == 0 {
+		r = drive(w, s, time.Now(), lasts)
+	} else {
+		r = inProcesses(tb, w, setup)
+	}
+	if r.Err != "" {
+		tb.Errorf("%s, %s: %s", w.name, scheme, r.Err)
+	}
+	slices.Sort(r.Took)
+	return r
 }
 
-func costs(calls []*spent) string {
-	if len(calls) == 0 {
+// granted is what was allowed of what the limit allows in the time.
+func (r *result) granted(w workload) float64 {
+	return float64(r.Allowed.Calls) / (float64(w.burst) + float64(w.tokens)*r.Elapsed.Seconds()/w.per.Seconds())
+}
+
+// bound is whether the limit held in every interval. The log of a hot key below
+// its limit is not looked at: it can't reach it.
+func (r *result) bound(w workload) string {
+	if w.keys != 1 || w.spared {
 		return "-"
 	}
-	reads, writes, trips := each(calls)
-	return fmt.Sprintf("%.2f / %.2f / %.2f", reads, writes, trips)
+	if err := (storetest.Bound{Burst: w.burst, Tokens: w.tokens, Per: w.per}).Check(r.Log); err != nil {
+		return err.Error()
+	}
+	return "holds"
 }
+
+func (r *result) perSecond(n float64) float64 { return n / r.Elapsed.Seconds() }
 
 func (r *result) at(share float64) string {
-	if len(r.took) == 0 {
+	if len(r.Took) == 0 {
 		return "-"
 	}
-	return fmt.Sprintf("%.1f", r.took[int(share*float64(len(r.took)-1))].Seconds()*1e3)
+	return fmt.Sprintf("%.1f", r.Took[int(share*float64(len(r.Took)-1))].Seconds()*1e3)
 }
 
-// BenchmarkDynamo prints what decisions cost on a real table, beside the scheme
-// that is usual there: read, write on condition that the version is still the
-// same, three attempts, then deny. It fails when weir crosses a bar.
-func BenchmarkDynamo(b *testing.B) {
-	cold := func(n int64) string { return "cold-" + strconv.FormatInt(n, 10) }
-	of200 := func(n int64) string { return "warm-" + strconv.FormatInt(n%200, 10) }
-	hot := func(int64) string { return "hot" }
-	workloads := []workload{
-		{name: "cold keys", burst: 10, tokens: 1, per: 2 * time.Second, callers: 16, key: cold, bar: 1.05},
-		{name: "warm keys, full again", burst: 10, tokens: 1_000_000, per: time.Second, callers: 16, key: of200, warm: 200, spared: true, bar: 1.05},
-		{name: "warm keys, partly used", burst: 1_000_000, tokens: 1, per: 60 * time.Second, callers: 16, key: of200, warm: 200, spared: true},
-		{name: "hot key below its limit", burst: 1_000_000, tokens: 1000, per: time.Second, callers: 64, key: hot, warm: 1, spared: true},
-		{name: "hot key at 100 x its limit", burst: 10, tokens: 10, per: time.Second, callers: 64, key: hot, offered: 1000},
+// check fails where weir crosses a bar. All of them are counts.
+func (r *result) check(tb testing.TB, w workload, what string) {
+	tb.Helper()
+	reads, writes := r.Allowed.each()
+	_, denied := r.Denied.each()
+	item := 0.0
+	if w.keys == 1 {
+		item = r.perSecond(r.Allowed.Writes + r.Denied.Writes)
 	}
-	client := clientOf(b, servers.full, nil)
-	var out strings.Builder
-	rows := tabwriter.NewWriter(&out, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(rows, "workload\tscheme\tcalls/s\tallowed\tdenied\treads / writes / trips per allowed\tper denied\tms p50\tp99\tfalse denials\tallowed <= burst + rate x time")
+	for _, bar := range []struct {
+		name     string
+		got, bar float64
+		atLeast  bool
+	}{
+		{"reads per allowed call", reads, 1e-9, false},
+		{"writes per allowed call", writes, w.bars.writes, false},
+		{"units per denied call", denied, w.bars.denied, false},
+		{"share of the limit that was granted", r.granted(w), w.bars.granted, true},
+		{"writes a second to one item", item, w.bars.perItem, false},
+	} {
+		if bar.bar != 0 && (bar.atLeast && bar.got < bar.bar || !bar.atLeast && bar.got > bar.bar) {
+			tb.Errorf("%s, %s: %s: %.4f, and the bar is %.4f", w.name, what, bar.name, bar.got, bar.bar)
+		}
+	}
+	if b := r.bound(w); b != "-" && b != "holds" {
+		tb.Errorf("%s, %s: %s", w.name, what, b)
+	}
+	if r.Falsely > 0 || r.Allowed.Calls == 0 || w.bars.denied > 0 && r.Denied.Calls == 0 {
+		tb.Errorf("%s, %s: %d allowed, %d denied, %d falsely", w.name, what, r.Allowed.Calls, r.Denied.Calls, r.Falsely)
+	}
+}
+
+// table prints results side by side.
+type table struct{ *tabwriter.Writer }
+
+func newTable(out io.Writer) table {
+	t := table{tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)}
+	fmt.Fprintln(t, "workload\tadded\tscheme\tcalls/s\tallowed\tdenied\treads / writes / trips per allowed\tper denied\tfalse denials\tof the limit\twrites/s\tms p50\tp99\tallowed <= burst + rate x time")
+	return t
+}
+
+func (t table) row(w workload, added time.Duration, scheme string, r *result) {
+	limit := "-"
+	if w.keys == 1 && !w.spared {
+		limit = fmt.Sprintf("%.1f%%", 100*r.granted(w))
+	}
+	fmt.Fprintf(t, "%s\t%v\t%s\t%.0f\t%d\t%d\t%s\t%s\t%d (%.1f%%)\t%s\t%.0f\t%s\t%s\t%s\n", w.name, added, scheme, r.perSecond(float64(len(r.Took))), r.Allowed.Calls, r.Denied.Calls,
+		r.Allowed, r.Denied, r.Falsely, 100*float64(r.Falsely)/float64(max(1, len(r.Took))), limit, r.perSecond(r.Allowed.Writes+r.Denied.Writes), r.at(0.5), r.at(0.99), r.bound(w))
+}
+
+// BenchmarkDynamo prints what decisions cost on a real table, in three schemes
+// side by side and with two lengths of the way there:
+//   - classic is usual there: read, write on condition that the version is still
+//     the same, three attempts, then deny;
+//   - one write is weir without its pipeline;
+//   - weir is weir as it comes.
+//
+// It fails when weir crosses a bar.
+func BenchmarkDynamo(b *testing.B) {
+	rows := newTable(os.Stdout)
+	fmt.Println()
 	for i, w := range workloads {
-		w.lasts = 3 * time.Second
-		for _, name := range []string{"weir", "classic"} {
-			table := fmt.Sprintf("bench-%s-%d", name, i)
-			var s scheme
-			if name == "weir" {
-				s = newGuarded(b, client, table, w)
-			} else {
-				s = newClassic(b, client, table, w)
-			}
-			r := measure(b, w, s)
-			holds := "not asked: many keys"
-			if w.key(0) == w.key(1) { // one key, and so one limit
-				holds = "holds"
-				if err := (storetest.Bound{Burst: w.burst, Tokens: w.tokens, Per: w.per}).Check(r.log); err != nil {
-					holds = err.Error()
+		for _, added := range []time.Duration{0, 4 * time.Millisecond} {
+			for _, scheme := range []string{"classic", "one write", "weir"} {
+				r := measure(b, servers.full, w, scheme, fmt.Sprintf("bench-%d-%s-%d", i, scheme[:3], added), added, 3*time.Second)
+				rows.row(w, added, scheme, r)
+				if scheme == "weir" {
+					r.check(b, w, fmt.Sprint("with ", added, " added"))
 				}
-			}
-			allowed, denied := r.calls[1], r.calls[0]
-			fmt.Fprintf(rows, "%s\t%s\t%.0f\t%d\t%d\t%s\t%s\t%s\t%s\t%d (%.1f%%)\t%s\n", w.name, name, float64(len(r.took))/r.elapsed.Seconds(), len(allowed), len(denied),
-				costs(allowed), costs(denied), r.at(0.5), r.at(0.99), r.falsely, 100*float64(r.falsely)/float64(max(1, len(r.took))), holds)
-			if name != "weir" {
-				continue
-			}
-			reads, writes, _ := each(allowed)
-			if w.bar > 0 && (reads > 0 || writes > w.bar) {
-				b.Errorf("%s: %.2f reads and %.2f writes per allowed call; at most 0 and %.2f are right", w.name, reads, writes, w.bar)
-			}
-			if r.falsely > 0 || strings.Contains(holds, "units in") || len(allowed) == 0 {
-				b.Errorf("%s: %d false denials, %d allowed, bound: %s", w.name, r.falsely, len(allowed), holds)
 			}
 		}
 	}
 	rows.Flush()
-	fmt.Fprint(os.Stdout, "\n", out.String())
+}
+
+// The counts of the benchmark, in a short form: what weir's own scheme costs.
+func TestCostBars(t *testing.T) {
+	for i, w := range workloads {
+		lasts := time.Second
+		if w.offered > 0 {
+			lasts = 2 * time.Second
+		}
+		r := measure(t, servers.full, w, "weir", fmt.Sprintf("bars-%d", i), 0, lasts)
+		r.check(t, w, "in short")
+		t.Logf("%s: %d allowed at %s, %d denied at %s, %.1f%% of the limit, %.0f writes/s", w.name, r.Allowed.Calls, r.Allowed, r.Denied.Calls, r.Denied,
+			100*r.granted(w), r.perSecond(r.Allowed.Writes+r.Denied.Writes))
+	}
 }

@@ -5,14 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
-	"testing"
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
-
-	"github.com/weirlabs/weir/dynamostore"
 )
 
 // classic is the usual scheme on DynamoDB, to be compared with: a strongly
@@ -27,8 +24,7 @@ type classic struct {
 	expiresSeconds int64
 }
 
-func newClassic(b *testing.B, client *dynamodb.Client, table string, w workload) scheme {
-	open(b, client, dynamostore.Options{Table: table})
+func newClassic(client *dynamodb.Client, table string, w workload) scheme {
 	rate := float64(w.tokens) / float64(w.per)
 	return classic{client, table, float64(w.burst), rate, 3, int64(float64(w.burst)/rate/1e9) + 3600}
 }

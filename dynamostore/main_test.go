@@ -30,6 +30,9 @@ func TestMain(m *testing.M) {
 	if os.Getenv(takerVariable) != "" {
 		os.Exit(taker())
 	}
+	if os.Getenv(driverVariable) != "" {
+		os.Exit(driver())
+	}
 	os.Exit(run(m))
 }
 

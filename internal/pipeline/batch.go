@@ -112,8 +112,9 @@ func (p *Pipeline) serve(l *lane, pending []*take) {
 	l.mu.Lock()
 	known := l.state
 	l.mu.Unlock()
+	took := false
 	fresh := false // known came from the store in this very batch
-	now := p.o.Now()
+	now := p.now()
 	var w plan.Write
 	for trips := 0; trips < maxTrips; {
 		if pending = p.present(l, pending); len(pending) == 0 {
@@ -124,6 +125,7 @@ func (p *Pipeline) serve(l *lane, pending []*take) {
 		}
 		if fresh {
 			if pending = p.refuse(ctx, l, pending, known, now); len(pending) == 0 {
+				l.found(p, took)
 				return
 			}
 		}
@@ -151,7 +153,7 @@ func (p *Pipeline) serve(l *lane, pending []*take) {
 		if errors.Is(err, p.o.Errors.Throttled) {
 			l.held(pending, err)
 			if sleep(ctx, l.calm(p, true)) {
-				now = p.o.Now()
+				now = p.now()
 				continue
 			}
 		}
@@ -163,6 +165,8 @@ func (p *Pipeline) serve(l *lane, pending []*take) {
 		trips++
 		known, now, fresh = state, at, true
 		if applied {
+			took = true
+			l.found(p, true)
 			p.allow(l, b, state, at)
 			p.tidy(ctx, l, b.fits[0].asks, true, state, at)
 			pending = b.rest

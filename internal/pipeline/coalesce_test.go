@@ -295,3 +295,75 @@ type applier func(ctx context.Context, item plan.Key, tries []plan.Write, state 
 func (f applier) Apply(ctx context.Context, item plan.Key, tries []plan.Write, state *plan.Cells) (int, int64, error) {
 	return f(ctx, item, tries, state)
 }
+
+// While writes find nothing left for anybody, the lane waits between them: a
+// process spends at most some thirty writes a second on a limit that others use
+// up. As soon as one takes something, it waits no more.
+func TestLaneOfAnEmptyItemWaits(t *testing.T) {
+	inBubble(t, Options{NoMemo: true}, func(b *bench) {
+		s := spec(b.T, "q", "quota 1/h")
+		b.must(key("a"), s, 1)
+		var gaps []time.Duration
+		for range 7 {
+			began := time.Now()
+			b.must(key("a"), s, 1)
+			gaps = append(gaps, time.Since(began))
+		}
+		ms := time.Millisecond
+		if want := []time.Duration{0, 0, 8 * ms, 16 * ms, 32 * ms, 32 * ms, 32 * ms}; !slices.Equal(gaps, want) {
+			b.Errorf("waited %v, want %v", gaps, want)
+		}
+		<-time.After(time.Hour)
+		for range 3 {
+			began := time.Now()
+			b.must(key("a"), s, 1)
+			if took := time.Since(began); took != 0 {
+				b.Errorf("waited %v", took)
+			}
+			delete(b.store.by, key("a"))
+		}
+		// It goes by the store's time: when that has passed, there is no wait.
+		for range 5 {
+			b.must(key("a"), s, 1)
+		}
+		b.step = time.Minute
+		began := time.Now()
+		if b.must(key("a"), s, 1); time.Since(began) != 0 {
+			b.Errorf("waited %v after a minute of the store's", time.Since(began))
+		}
+		b.step = -time.Hour // and a clock that is set back holds nobody up for longer
+		began = time.Now()
+		if b.must(key("a"), s, 1); time.Since(began) > 32*ms {
+			b.Errorf("waited %v after a step back", time.Since(began))
+		}
+	})
+}
+
+// The store's now is estimated: without a clock of its own it has read this
+// machine's when it was asked, with one it has read it on the way.
+func TestEstimateOfTheStoresClock(t *testing.T) {
+	for _, own := range []bool{false, true} {
+		inBubble(t, Options{OwnClock: own}, func(b *bench) {
+			b.store.took = 40 * time.Millisecond
+			machine := b.store.now
+			asked := int64(0)
+			b.o.Store = applier(func(ctx context.Context, item plan.Key, tries []plan.Write, state *plan.Cells) (int, int64, error) {
+				asked = machine()
+				applied, now, err := b.store.Apply(ctx, item, tries, state)
+				if !own {
+					return applied, asked, err
+				}
+				now += 3 * second // read half way, by a clock that is ahead
+				return applied, now, err
+			})
+			b.must(key("a"), spec(b.T, "q", "quota 9/h"), 1)
+			want := int64(0)
+			if own {
+				want = 3 * second
+			}
+			if got := b.now() - machine(); got != want {
+				b.Errorf("own %v: the estimate is off by %v", own, time.Duration(got-want))
+			}
+		})
+	}
+}

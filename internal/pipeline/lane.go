@@ -23,10 +23,13 @@ type lane struct {
 	running bool
 	takes   []*take
 	updates []*update
-	state   *plan.Cells // as last seen, never changed in place; nil when never seen
-	then    int64       // the store's time of that
-	next    time.Duration
+	state   *plan.Cells   // as last seen, never changed in place; nil when never seen
+	then    int64         // the store's time of that
+	next    time.Duration // when the next write may go out
 	gap     time.Duration // 0 until the store found the item too busy
+	vain    bool          // the last write found nothing left for anybody
+	idle    time.Duration // 0 until that has happened twice
+	until   int64         // the store's time until which it then waits
 }
 
 // take is one call that waits for a verdict.
@@ -60,7 +63,7 @@ func (l *lane) remembers(p *Pipeline, t *take) bool {
 	if state == nil || p.clock()-time.Duration(l.seenAt.Load()) > memoAge {
 		return false
 	}
-	now := p.o.Now()
+	now := p.now()
 	if off := now - then; off < -int64(memoAge) || off > int64(memoAge) {
 		return false // the time was set
 	}
@@ -140,9 +143,8 @@ func (p *Pipeline) run(l *lane) {
 			l.mu.Unlock()
 			return
 		}
-		pause := l.next - p.clock()
 		l.mu.Unlock()
-		if pause > 0 {
+		if pause := l.pause(p); pause > 0 {
 			time.Sleep(pause)
 		}
 		l.mu.Lock()
@@ -151,11 +153,8 @@ func (p *Pipeline) run(l *lane) {
 		if len(takes) > maxBatch {
 			takes, l.takes = takes[:maxBatch:maxBatch], takes[maxBatch:]
 		}
-		if l.next = l.gap; len(takes) > 1 {
-			l.next = max(l.gap, p.o.Gap) // a crowd: the next write will be fuller for it
-		}
-		l.next += p.clock()
 		l.mu.Unlock()
+		began := p.clock()
 		for _, u := range updates {
 			u.err = p.update(l, u)
 			if u.then != nil {
@@ -166,7 +165,42 @@ func (p *Pipeline) run(l *lane) {
 		if len(takes) > 0 {
 			p.serve(l, takes)
 		}
+		l.mu.Lock()
+		l.next = began + l.gap
+		if len(takes) > 1 {
+			l.next = max(l.next, began+p.o.Gap) // a crowd: the next write will be fuller for it
+		}
+		l.mu.Unlock()
 	}
+}
+
+// found notes, after a trip, whether the item had anything left for those who
+// asked. While it has not, several processes would spend a write each on finding
+// that out again as soon as one unit is back: each then asks less often, and for
+// more callers at once. It goes by the store's time, in which units come back.
+func (l *lane) found(p *Pipeline, any bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if any {
+		l.idle, l.vain = 0, false
+		return
+	}
+	if l.vain {
+		l.idle = min(max(2*l.idle, p.o.Gap), maxIdle)
+	}
+	l.vain = true
+	l.until = p.now() + int64(l.idle)
+}
+
+// pause is how long the lane has to wait before the next write.
+func (l *lane) pause(p *Pipeline) time.Duration {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	pause := l.next - p.clock()
+	if l.idle > 0 {
+		pause = max(pause, min(time.Duration(l.until-p.now()), l.idle))
+	}
+	return pause
 }
 
 // remember publishes what an item looked like to a trip that began at a time of
@@ -211,7 +245,7 @@ func (p *Pipeline) update(l *lane, u *update) error {
 	ctx, cancel := p.own(u.ctx)
 	defer cancel()
 	var known *plan.Cells
-	now := p.o.Now()
+	now := p.now()
 	if u.read {
 		known = new(plan.Cells)
 		_, at, err := p.send(ctx, l.item, nil, known)
@@ -228,7 +262,7 @@ func (p *Pipeline) update(l *lane, u *update) error {
 		}
 		state, at, applied, err := p.write(ctx, l, &w, u.sure)
 		if errors.Is(err, p.o.Errors.Throttled) && sleep(ctx, l.calm(p, true)) {
-			now = p.o.Now()
+			now = p.now()
 			continue
 		}
 		if err != nil || applied {

@@ -38,14 +38,14 @@ type Applier interface {
 	Apply(ctx context.Context, item plan.Key, tries []plan.Write, state *plan.Cells) (applied int, now int64, err error)
 }
 
-// Options of a Pipeline. Store, Now and Errors are required.
+// Options of a Pipeline. Store, Clock, Keep and Errors are required.
 type Options struct {
 	Store  Applier
-	Now    func() int64 // an estimate of the store's now, Unix nanoseconds
-	Seen   func(now int64)
+	Clock  func() int64         // this machine's time, Unix nanoseconds
 	Keep   func() time.Duration // for how long an item is kept
 	Errors Errors
 
+	OwnClock     bool          // the store judges by its own clock, and not by this machine's
 	Nonces       bool          // the store may lose replies
 	Deadline     time.Duration // of one decision
 	NoMemo       bool
@@ -61,6 +61,7 @@ const (
 	memoAge    = time.Second // for which a memo may refuse
 	defaultGap = 8 * time.Millisecond
 	maxGap     = time.Second
+	maxIdle    = 4 * defaultGap
 	maxBatch   = 4096 // calls in one write
 )
 
@@ -71,7 +72,8 @@ type Pipeline struct {
 	lanes   lanes
 	breaker breaker
 	stats   counters
-	begun   time.Time // the clock of memos, gaps and the breaker
+	begun   time.Time    // the clock of memos, gaps and the breaker
+	ahead   atomic.Int64 // of the store's time over this machine's, as last seen
 	asked   atomic.Bool
 }
 
@@ -114,6 +116,9 @@ func (p *Pipeline) Stats() Stats {
 
 // clock is monotonic: memos and gaps are not moved when the time is set.
 func (p *Pipeline) clock() time.Duration { return time.Since(p.begun) }
+
+// now is an estimate of the store's now.
+func (p *Pipeline) now() int64 { return p.o.Clock() + p.ahead.Load() }
 
 // Ask is what one call wants of one limit of an item.
 type Ask struct {
@@ -282,10 +287,16 @@ func (p *Pipeline) admit() error {
 // send is one trip to the store, reported to the breaker.
 func (p *Pipeline) send(ctx context.Context, item plan.Key, tries []plan.Write, state *plan.Cells) (applied int, now int64, err error) {
 	p.stats.trips.Add(1)
+	sent := p.o.Clock()
 	applied, now, err = p.o.Store.Apply(ctx, item, tries, state)
 	p.asked.Store(true)
 	if err == nil {
-		p.o.Seen(now)
+		// Without a clock of its own the store has read this machine's when it
+		// was asked; otherwise it has read its own somewhere in between.
+		if p.o.OwnClock {
+			sent += (p.o.Clock() - sent) / 2
+		}
+		p.ahead.Store(now - sent)
 	}
 	if errors.Is(err, p.o.Errors.Throttled) {
 		p.stats.throttled.Add(1)
