@@ -4,6 +4,8 @@
 //	weir proxy --to http://localhost:3000        enforce weir.yaml in front of a service
 //	weir check                                   find mistakes in weir.yaml
 //	weir probe http://localhost:8080/reservations -X POST
+//	weir keys top                                who is over a limit, or nearest to one
+//	weir store check                             is the store, or its file, in order
 //
 // Data goes to stdout, everything else to stderr. The exit codes of every
 // command are: 0 done, or no objection; 1 the answer is no; 2 a usage error, or

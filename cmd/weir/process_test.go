@@ -315,9 +315,18 @@ func TestLongPeriodsOutlastARestart(t *testing.T) {
 	second := exec.Command("weir", args...)
 	second.Dir = dir
 	said, _ := second.CombinedOutput()
-	if pid := fmt.Sprint(one.cmd.Process.Pid); second.ProcessState.ExitCode() != 3 ||
+	pid := fmt.Sprint(one.cmd.Process.Pid)
+	if second.ProcessState.ExitCode() != 3 ||
 		!strings.Contains(string(said), "weir.db is held by process "+pid) || !strings.Contains(string(said), "try: ps -fp "+pid) {
 		t.Errorf("a second process: exit %d, %s", second.ProcessState.ExitCode(), said)
+	}
+	for _, args := range [][]string{{"store", "check"}, {"store", "compact"}, {"store", "ls"}} {
+		c := exec.Command("weir", append(args, "--store", "bolt:weir.db")...)
+		c.Dir = dir
+		said, _ := c.CombinedOutput()
+		if c.ProcessState.ExitCode() != 3 || !strings.Contains(string(said), "weir.db is held by process "+pid) {
+			t.Errorf("%v of a file that is held: exit %d, %s", args, c.ProcessState.ExitCode(), said)
+		}
 	}
 	if code := one.end(syscall.SIGTERM); code != 0 {
 		t.Errorf("SIGTERM: exit %d", code)

@@ -31,14 +31,19 @@ const testSecret = "the secret of these tests, of 32 bytes and more"
 
 func token(t *testing.T, claims jwt.MapClaims) string {
 	t.Helper()
+	s, err := signed(claims)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func signed(claims jwt.MapClaims) (string, error) {
 	if _, has := claims["exp"]; !has {
 		claims["exp"] = time.Now().Add(time.Hour).Unix()
 	}
 	s, err := jwt.NewWithClaims(jwt.SigningMethodHS256, claims).SignedString([]byte(testSecret))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return "Bearer " + s
+	return "Bearer " + s, err
 }
 
 // recorder is a service that keeps what reached it.

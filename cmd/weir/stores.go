@@ -41,7 +41,7 @@ type opened struct {
 type storeOptions struct {
 	observer *weir.Observer // of round trips; may be nil
 	log      *slog.Logger   // of what a store loses; nil: nobody hears of it
-	existing bool           // a file that is not there is not made
+	existing bool           // what is not there is not made
 }
 
 func (o *storeOptions) lost(what string) func(uint64) {
@@ -82,7 +82,7 @@ func openStore(ctx context.Context, text string, o storeOptions) (*opened, error
 	}
 	d := &opened{Store: s, url: u}
 	return d, patiently(ctx, u, func(ctx context.Context) (err error) {
-		if u.create {
+		if u.create && !o.existing {
 			if err := s.Create(ctx); err != nil {
 				return err
 			}
@@ -140,7 +140,7 @@ func openBolt(u *storeURL, o storeOptions) (*boltstore.Store, error) {
 // boltExists refuses a store whose file is not there.
 func boltExists(u *storeURL) error {
 	if _, err := os.Stat(u.name); errors.Is(err, fs.ErrNotExist) {
-		return errHint{fmt.Errorf("there is no store file %s", u.name), "ls -l " + filepath.Dir(u.name)}
+		return errHint{fmt.Errorf("there is no store file %s: nothing was counted there yet, or the process that counts runs in another folder", u.name), "--store bolt:/FOLDER/weir.db, with the file of the process that counts"}
 	} else if err != nil {
 		return fmt.Errorf("the store file cannot be read: %w", err)
 	}
@@ -176,7 +176,7 @@ func patiently(ctx context.Context, u storeURL, try func(context.Context) error)
 		}
 		var missing *types.ResourceNotFoundException
 		if errors.As(err, &missing) {
-			return errHint{err, "weir store create --store '" + u.text + "'"}
+			return errHint{err, "weir store create " + u.flag()}
 		}
 		if !mayPass(err) {
 			return err

@@ -6,15 +6,18 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/http"
 	"net/http/httptest"
 	"os"
 	"os/exec"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
 	"testing"
 	"time"
 
+	"github.com/golang-jwt/jwt/v5"
 	"github.com/rogpeppe/go-internal/testscript"
 
 	"github.com/weirlabs/weir/cmd/weir/internal/shop"
@@ -32,8 +35,11 @@ func TestMain(m *testing.M) {
 // weir in front of it with the limit 0.5/s burst 10 by address; $REDIS is the URL
 // of a Redis that all scripts share, each with a prefix of its own. The command
 // dynalite starts a DynamoDB-compatible server and sets $DYNAMO; exits CODE COMMAND
-// runs a command that must end so.
+// runs a command that must end so; calls STORE N METHOD PATH [SUB] runs a proxy
+// with the script's weir.yaml on a store, and makes calls through it; damage FILE
+// wipes the pages of a bolt file.
 func TestScripts(t *testing.T) {
+	t.Setenv("TEST_SECRET", testSecret)
 	redis := "redis://" + redistest.Start(t, redistest.Options{}).Addr
 	testscript.Run(t, testscript.Params{
 		Dir: "testdata/script",
@@ -59,6 +65,24 @@ func TestScripts(t *testing.T) {
 				ts.Defer(s.Close)
 				ts.Setenv("DYNAMO", s.URL)
 			},
+			"calls": func(ts *testscript.TestScript, neg bool, args []string) {
+				if neg || len(args) < 4 {
+					ts.Fatalf("usage: calls STORE N METHOD PATH [SUB]")
+				}
+				if file, is := strings.CutPrefix(args[0], "bolt:"); is {
+					args[0] = "bolt:" + ts.MkAbs(file)
+				}
+				ts.Check(callsThroughProxy(ts.MkAbs("weir.yaml"), ts.Getenv("SHOP"), args))
+			},
+			"damage": func(ts *testscript.TestScript, neg bool, args []string) {
+				if neg || len(args) != 1 {
+					ts.Fatalf("usage: damage FILE")
+				}
+				b, err := os.ReadFile(ts.MkAbs(args[0]))
+				ts.Check(err)
+				clear(b[2*os.Getpagesize():]) // all but the two roots
+				ts.Check(os.WriteFile(ts.MkAbs(args[0]), b, 0o600))
+			},
 			"exits": func(ts *testscript.TestScript, neg bool, args []string) {
 				if neg || len(args) < 2 {
 					ts.Fatalf("usage: exits CODE COMMAND...")
@@ -70,6 +94,44 @@ func TestScripts(t *testing.T) {
 			},
 		},
 	})
+}
+
+// callsThroughProxy makes calls of one caller, or of the address, through a proxy
+// that ends when they are answered.
+func callsThroughProxy(policy, service string, args []string) error {
+	store, path, who := args[0], args[3], ""
+	n, err := strconv.Atoi(args[1])
+	if err == nil && len(args) > 4 {
+		who, err = signed(jwt.MapClaims{"sub": args[4]})
+	}
+	if err != nil {
+		return err
+	}
+	url, stop, err := inProcess("proxy", "-q", "--to", service, "-c", policy, "--listen", "127.0.0.1:0", "--store", store)
+	if err != nil {
+		return err
+	}
+	defer stop()
+	for range n {
+		r, err := http.NewRequest(args[2], url+path, nil)
+		if err != nil {
+			return err
+		}
+		if who != "" {
+			r.Header.Set("Authorization", who)
+		}
+		res, err := http.DefaultClient.Do(r)
+		if err != nil {
+			return err
+		}
+		if err := res.Body.Close(); err != nil {
+			return err
+		}
+		if res.StatusCode == http.StatusServiceUnavailable {
+			return errors.New("the store did not answer in time")
+		}
+	}
+	return nil
 }
 
 func exitStatus(err error) int {

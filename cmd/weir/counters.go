@@ -1,0 +1,201 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"io"
+	"slices"
+	"sync"
+	"text/tabwriter"
+	"time"
+
+	"github.com/weirlabs/weir"
+	"github.com/weirlabs/weir/engine"
+	"github.com/weirlabs/weir/policy"
+)
+
+// counters is a store with the policy that says what its numbers mean.
+type counters struct {
+	policy  *policy.Policy
+	file    string // of the policy
+	plan    string // whose limits alone are looked at; "" for all
+	store   string // as people may see it
+	again   string // flags by which another command finds both
+	lister  weir.Lister
+	limiter *weir.Limiter
+}
+
+// keyUsage is what one caller has used of one limit, in the form of
+// /.weir/usage.
+type keyUsage struct {
+	Caller string `json:"caller"`
+	engine.Usage
+	Shadow    bool `json:"shadow"`    // counts, and refuses nobody
+	Anonymous bool `json:"anonymous"` // the limit of callers known by their address only
+
+	limit weir.Limit
+	reset time.Duration
+}
+
+func (u keyUsage) inUse() bool { return u.Used > 0 }
+
+// share is the part of the limit that is used: above 1 when a call cost more
+// than was reserved for it, or the limit was lowered.
+func (u *keyUsage) share() float64 { return float64(u.Used) / float64(u.Limit) }
+
+// look asks the store once and gives a line for every limit that counts on a
+// key. Plans with equal limits share the line of the first.
+func (k *counters) look(ctx context.Context, key weir.Key) ([]keyUsage, error) {
+	ops := slices.DeleteFunc(k.policy.ItemOps(key), func(op policy.Op) bool {
+		return k.plan != "" && op.Rule.Plan != "" && op.Rule.Plan != k.plan
+	})
+	asked := make([]weir.Op, len(ops))
+	for i := range ops {
+		asked[i] = ops[i].Op
+	}
+	if len(asked) == 0 {
+		return nil, nil
+	}
+	seen, err := k.limiter.Peek(ctx, asked...)
+	if err != nil {
+		return nil, err
+	}
+	now := time.Now()
+	var rows []keyUsage
+	for i := range seen {
+		d, r := &seen[i], ops[i].Rule
+		if slices.ContainsFunc(rows, func(u keyUsage) bool {
+			return u.Name == r.Name && u.Shadow == ops[i].Shadow && u.limit.String() == r.Limit.String()
+		}) {
+			continue
+		}
+		rows = append(rows, keyUsage{
+			Caller: key.String(), Shadow: ops[i].Shadow, Anonymous: r.Anonymous, limit: r.Limit, reset: d.ResetAfter,
+			Usage: engine.Usage{
+				Layer: r.Layer, Name: r.Name, Operation: r.Operation, Plan: r.Plan,
+				Limit: r.Limit.Max(), Used: d.Used, Remaining: d.Remaining, Period: r.Limit.Period().String(),
+				ResetAt: now.Add(d.ResetAfter).UTC(),
+			},
+		})
+	}
+	return rows, nil
+}
+
+// atATime is how many callers are looked at together: a store on a network
+// answers many as fast as one.
+const atATime = 32
+
+// top looks at every caller with a prefix and keeps the lines with the largest
+// shares, no more than most of them. seen is how many callers there were.
+func (k *counters) top(ctx context.Context, prefix string, most int) (best []keyUsage, seen int, err error) {
+	best = []keyUsage{}
+	err = eachPage(ctx, k.lister, prefix, func(keys []weir.Key) (bool, error) {
+		seen += len(keys)
+		lines, err := k.lookAtAll(ctx, keys)
+		if err != nil {
+			return false, err
+		}
+		for _, u := range lines {
+			if at, _ := slices.BinarySearchFunc(best, u, byShare); at == most {
+				continue
+			}
+			best = slices.DeleteFunc(best, u.same) // its key was listed before
+			at, _ := slices.BinarySearchFunc(best, u, byShare)
+			best = slices.Insert(best, at, u)
+			best = best[:min(len(best), most)]
+		}
+		return true, nil
+	})
+	return best, seen, err
+}
+
+// lookAtAll gives one line for each limit that each caller has used something
+// of: of several plans that of the lowest which has room for it.
+func (k *counters) lookAtAll(ctx context.Context, keys []weir.Key) (lines []keyUsage, err error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	var (
+		mu   sync.Mutex
+		wg   sync.WaitGroup
+		todo = make(chan weir.Key)
+	)
+	for range min(atATime, len(keys)) {
+		wg.Go(func() {
+			for key := range todo {
+				rows, failed := k.look(ctx, key)
+				mu.Lock()
+				if failed != nil && err == nil {
+					err = failed
+					cancel()
+				}
+				lines = append(lines, lowest(rows)...)
+				mu.Unlock()
+			}
+		})
+	}
+	for _, key := range keys {
+		if ctx.Err() != nil {
+			break
+		}
+		todo <- key
+	}
+	close(todo)
+	wg.Wait()
+	if err == nil {
+		err = ctx.Err()
+	}
+	return lines, err
+}
+
+// lowest keeps of the lines that speak of one limit the first that what was used
+// fits into, and the last when it fits into none; and none of unused limits.
+func lowest(rows []keyUsage) []keyUsage {
+	var kept []keyUsage
+	for _, u := range rows {
+		if !u.inUse() {
+			continue
+		}
+		i := slices.IndexFunc(kept, func(o keyUsage) bool { return o.Name == u.Name && o.Shadow == u.Shadow })
+		switch {
+		case i < 0:
+			kept = append(kept, u)
+		case kept[i].Used > kept[i].Limit:
+			kept[i] = u
+		}
+	}
+	return kept
+}
+
+// byShare orders lines: large shares first, then a fixed order.
+func byShare(a, b keyUsage) int {
+	return cmp.Or(cmp.Compare(b.share(), a.share()), cmp.Compare(b.Used, a.Used), cmp.Compare(a.Caller, b.Caller), cmp.Compare(a.Name, b.Name))
+}
+
+func (u *keyUsage) same(o keyUsage) bool {
+	return u.Caller == o.Caller && u.Name == o.Name && u.Shadow == o.Shadow
+}
+
+// writeRows writes lines for people; with callers when they are of several.
+func writeRows(w io.Writer, rows []keyUsage, callers bool) error {
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	if callers {
+		fmt.Fprint(t, "caller\t")
+	}
+	fmt.Fprintln(t, "limit\tplan\tused\tof\tremaining\treset")
+	for i := range rows {
+		u := &rows[i]
+		if callers {
+			fmt.Fprint(t, u.Caller+"\t")
+		}
+		name, plan, reset := u.Name, cmp.Or(u.Plan, "-"), "-"
+		if u.Shadow {
+			name += " (shadow)"
+		}
+		if u.inUse() {
+			reset = "in " + max(u.reset.Round(time.Second), time.Second).String()
+		}
+		fmt.Fprintf(t, "%s\t%s\t%d\t%s\t%d\t%s\n", name, plan, u.Used, u.limit, u.Remaining, reset)
+	}
+	return t.Flush()
+}
