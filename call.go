@@ -106,10 +106,11 @@ func (c *call) takeItem(ctx, asking context.Context, group []int) (refused bool,
 	l := c.limiter
 	key := c.ops[group[0]].Key
 	if l.local != nil {
-		state, now := l.local.Lock(key)
-		refused = c.step(group, state, now)
-		l.local.Unlock(key)
-		return refused, nil
+		if state, now := l.local.Lock(key); state != nil {
+			refused = c.step(group, state, now)
+			l.local.Unlock(key)
+			return refused, nil
+		}
 	}
 	asks, verdicts := c.asks(group)
 	keep := true // a call that goes on although nobody answered stays charged

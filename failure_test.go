@@ -316,6 +316,7 @@ func TestDeadline(t *testing.T) {
 		}
 		ops[4].OnFail = weir.FailDeny
 		again := func() { // a limiter that has been answered, and none that fails
+			<-time.After(time.Second) // what the last one has asked for ends by itself
 			hang.after.Store(1)
 			l = weir.NewLimiter(hang, weir.Options{Deadline: 300 * time.Millisecond})
 			if _, err := l.Peek(context.Background(), ops[0]); err != nil {

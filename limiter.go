@@ -49,7 +49,7 @@ const maxOps = 64
 type Limiter struct {
 	store    Store
 	local    InProcess          // nil when the store is remote
-	pipe     *pipeline.Pipeline // nil when local is not
+	pipe     *pipeline.Pipeline // to a remote store, and to what local can't decide
 	share    pipeline.Local     // what FailLocal counts
 	caps     Caps
 	observer *Observer
@@ -69,16 +69,17 @@ func NewLimiter(s Store, o Options) *Limiter {
 	if o.Deadline <= 0 {
 		o.Deadline = 100 * time.Millisecond
 	}
-	var local bool
-	if l.local, local = s.(InProcess); !local {
-		l.pipe = pipeline.New(pipeline.Options{
-			Store:    s,
-			Clock:    l.now,
-			Keep:     func() time.Duration { return time.Duration(l.keep.Load()) },
-			Errors:   pipeline.Errors{OutcomeUnknown: ErrOutcomeUnknown, Unreachable: ErrUnreachable, Throttled: ErrThrottled, Busy: ErrBusy, Open: errOpen},
-			OwnClock: l.caps.OwnClock, Nonces: l.caps.LossyReplies, Deadline: o.Deadline, NoMemo: o.NoMemo, NoCoalescing: o.NoCoalescing,
-		})
+	gap := time.Duration(0) // the usual one
+	if l.local, _ = s.(InProcess); l.local != nil {
+		gap = 1 // nothing has to be spared
 	}
+	l.pipe = pipeline.New(pipeline.Options{
+		Store:    s,
+		Clock:    l.now,
+		Keep:     func() time.Duration { return time.Duration(l.keep.Load()) },
+		Errors:   pipeline.Errors{OutcomeUnknown: ErrOutcomeUnknown, Unreachable: ErrUnreachable, Throttled: ErrThrottled, Busy: ErrBusy, Open: errOpen},
+		OwnClock: l.caps.OwnClock, Nonces: l.caps.LossyReplies, Deadline: o.Deadline, NoMemo: o.NoMemo, NoCoalescing: o.NoCoalescing, Gap: gap,
+	})
 	l.broken = l.Check(o.Limits...)
 	for _, limit := range o.Limits {
 		l.keepFor(limit)
@@ -104,12 +105,9 @@ func (l *Limiter) Check(limits ...Limit) error {
 // is not in this process have saved or have met.
 type Stats = pipeline.Stats
 
-// Stats says what each stage in front of the store has saved so far. They are 0
-// for a store in this process.
+// Stats says what each stage in front of the store has saved so far. A store in
+// this process, which is decided under its own lock, has none in front of it.
 func (l *Limiter) Stats() Stats {
-	if l.pipe == nil {
-		return Stats{}
-	}
 	return l.pipe.Stats()
 }
 
@@ -136,6 +134,10 @@ func (l *Limiter) Take(ctx context.Context, ops ...Op) (d Decision, err error) {
 		return d, err
 	}
 	state, now := l.local.Lock(op.Key)
+	if state == nil {
+		c := call{limiter: l, ops: []Op{*op}}
+		return c.take(ctx)
+	}
 	var v plan.Verdict
 	op.spec().StepTo(&v, state, now, cost)
 	d.of(op.Limit, cost, &v)
@@ -202,11 +204,12 @@ type snapshot struct {
 func (l *Limiter) snapshot(ctx context.Context, key Key) (*snapshot, error) {
 	s := new(snapshot)
 	if l.local != nil {
-		state, now := l.local.Lock(key)
-		s.state.CopyFrom(state)
-		s.now = now
-		l.local.Unlock(key)
-		return s, nil
+		if state, now := l.local.Lock(key); state != nil {
+			s.state.CopyFrom(state)
+			s.now = now
+			l.local.Unlock(key)
+			return s, nil
+		}
 	}
 	state, now, err := l.pipe.Read(ctx, key)
 	if err != nil {
@@ -249,17 +252,18 @@ func (l *Limiter) Reset(ctx context.Context, key Key, limits ...Limit) error {
 // update runs a planner on one item, under the lock of a store in this process
 // or through the pipeline. With read it asks the store before the first plan.
 func (l *Limiter) update(ctx context.Context, key Key, read bool, next pipeline.Planner) error {
-	if l.local == nil {
-		if err := l.pipe.Update(ctx, key, read, next); err != nil {
-			return storeError(err)
+	if l.local != nil {
+		if state, now := l.local.Lock(key); state != nil {
+			defer l.local.Unlock(key)
+			var w Write
+			if next(state, now, &w) {
+				w.Apply(state, now)
+			}
+			return nil
 		}
-		return nil
 	}
-	state, now := l.local.Lock(key)
-	defer l.local.Unlock(key)
-	var w Write
-	if next(state, now, &w) {
-		w.Apply(state, now)
+	if err := l.pipe.Update(ctx, key, read, next); err != nil {
+		return storeError(err)
 	}
 	return nil
 }

@@ -55,7 +55,8 @@ type Store interface {
 // Limiter then decides under the item's lock, and builds no Write at all.
 type InProcess interface {
 	// Lock gives the item's state, to be changed in place until Unlock, and
-	// the store's now in Unix nanoseconds.
+	// the store's now in Unix nanoseconds. A nil state says that the item can't
+	// be decided so: nothing is locked then, and Apply does it or says why not.
 	Lock(item Key) (state *Cells, now int64)
 	// Unlock must follow Lock in the same goroutine, before any other Lock.
 	Unlock(item Key)
