@@ -26,13 +26,14 @@ type outKey struct {
 }
 
 // judge fills a batch from a known state: in order of arrival, each take that
-// still fits. A later, smaller one may pass where an earlier one did not.
-func judge(pending []*take, known *plan.Cells, now int64) *batch {
+// still fits, but no more of them than most. A later, smaller one may pass where
+// an earlier one did not.
+func judge(pending []*take, known *plan.Cells, now int64, most int) *batch {
 	b := &batch{}
 	var scratch plan.Cells
 	scratch.CopyFrom(known)
 	for _, t := range pending {
-		if b.differs(t) || !room(t, &scratch, now) {
+		if len(b.fits) == most || b.differs(t) || !room(t, &scratch, now) {
 			b.rest = append(b.rest, t)
 			continue
 		}
@@ -116,7 +117,8 @@ func (p *Pipeline) serve(l *lane, pending []*take) {
 	fresh := false // known came from the store in this very batch
 	now := p.now()
 	var w plan.Write
-	for trips := 0; trips < maxTrips; {
+	most := maxBatch
+	for vain := 0; vain < maxTrips; {
 		if pending = p.present(l, pending); len(pending) == 0 {
 			return
 		}
@@ -129,7 +131,7 @@ func (p *Pipeline) serve(l *lane, pending []*take) {
 				return
 			}
 		}
-		b := judge(pending, known, now)
+		b := judge(pending, known, now, most)
 		if len(b.totals) == 0 && !fresh && known.Len() > 0 {
 			// What is only remembered refuses nobody: ask as if nothing were known.
 			known = nil
@@ -146,7 +148,7 @@ func (p *Pipeline) serve(l *lane, pending []*take) {
 		if len(b.fits) == 0 || !b.plan(known, now, &w) {
 			break // what fits one by one fits together; see the test of that
 		}
-		if trips >= patience {
+		if vain >= patience {
 			w.Freeze(now)
 		}
 		state, at, applied, err := p.write(ctx, l, &w, true)
@@ -162,10 +164,12 @@ func (p *Pipeline) serve(l *lane, pending []*take) {
 			return
 		}
 		l.calm(p, false)
-		trips++
 		known, now, fresh = state, at, true
+		if vain++; vain >= patience {
+			most = 1 // others want the rest too: one may get what all together don't
+		}
 		if applied {
-			took = true
+			took, vain, most = true, 0, maxBatch
 			l.found(p, true)
 			p.allow(l, b, state, at)
 			p.tidy(ctx, l, b.fits[0].asks, true, state, at)

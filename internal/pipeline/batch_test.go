@@ -67,7 +67,7 @@ func TestBatchIsItsTakes(t *testing.T) {
 			tk.verdicts = make([]plan.Verdict, len(tk.asks))
 			pending = append(pending, tk)
 		}
-		b := judge(pending, known, base)
+		b := judge(pending, known, base, 1+r.IntN(len(pending)))
 		if len(b.fits)+len(b.rest) != len(pending) {
 			t.Fatal("a take is lost")
 		}

@@ -455,3 +455,68 @@ func TestLanesAreBounded(t *testing.T) {
 		<-time.After(time.Millisecond)
 	}
 }
+
+// At the limit others take of what is left on every trip. Whoever asks for all
+// of it would lose each time; a batch then asks for one call at a time, and comes
+// to an end without telling anybody that the item is busy.
+func TestContentionAtTheLimit(t *testing.T) {
+	for _, text := range []string{"1/d burst 40", "quota 40/d", "quota 40/day calendar", "sliding 40/d"} {
+		inBubble(t, Options{NoMemo: true}, func(b *bench) {
+			b.store.took = 4 * time.Millisecond
+			s := spec(b.T, "q", text)
+			b.must(key("a"), s, 1)
+			others := int64(0)
+			b.store.lost = func(int, []plan.Write) error {
+				var c plan.Cells
+				b.store.apply(key("a"), nil, &c)
+				var w plan.Write
+				if s.Plan(&c, b.store.now(), 2, &w).OK && b.store.apply(key("a"), []plan.Write{w}, &c) == 0 {
+					others += 2
+				}
+				return nil
+			}
+			allowed := int64(0)
+			var calls [][]Ask
+			for range 30 {
+				calls = append(calls, []Ask{{Spec: s, Cost: 2}})
+			}
+			for _, v := range b.queue(key("a"), calls...) {
+				if v[0].OK {
+					allowed += 2
+				}
+			}
+			if allowed < 4 || others < 4 || b.used(key("a"), s) != 1+allowed+others {
+				b.Errorf("%s: %d taken, and %d by others; %d are used", text, allowed, others, b.used(key("a"), s))
+			}
+		})
+	}
+}
+
+// Near full, a bucket is full at one look and not at the next. A write that
+// meets the other side three times holds on to the time of its plan.
+func TestHoveringBucket(t *testing.T) {
+	inBubble(t, Options{}, func(b *bench) {
+		b.store.took = 4 * time.Millisecond
+		s := spec(b.T, "b", "1000/s burst 1000")
+		arrival, _ := plan.ParseField("b.t")
+		b.must(key("a"), s, 1)
+		<-time.After(time.Second)
+		b.store.lost = func(_ int, tries []plan.Write) error {
+			for _, g := range tries[0].If {
+				if g.Field == arrival && g.Cmp == plan.AtMost && g.Value == 0 && g.Rel { // it was planned as full
+					var c plan.Cells
+					b.store.apply(key("a"), []plan.Write{{Do: []plan.Act{{Field: arrival, Do: plan.Put, Value: int64(time.Millisecond), Rel: true}}}}, &c)
+				}
+			}
+			return nil
+		}
+		before := b.store.trips()
+		v, err := b.ask(key("a"), s, 1)
+		if err != nil || !v.OK {
+			b.Errorf("%+v, %v", v, err)
+		}
+		if n := b.store.trips() - before; n > patience+2 || n < 3 {
+			b.Errorf("%d trips", n)
+		}
+	})
+}

@@ -56,8 +56,8 @@ type Options struct {
 
 // Bounds.
 const (
-	maxTrips   = 8           // of one batch; more than any honest interleaving needs
-	patience   = 3           // trips after which a batch holds on to the time that it was planned at
+	maxTrips   = 8           // in vain, for one batch, one after the other
+	patience   = 3           // of them, after which a batch asks for less
 	memoAge    = time.Second // for which a memo may refuse
 	defaultGap = 8 * time.Millisecond
 	maxGap     = time.Second

@@ -67,20 +67,16 @@ func (w *Write) keepFor(depth int64) {
 	w.Keep = max(w.Keep, time.Duration(depth+maxDebt))
 }
 
-// Freeze makes every relative constant an absolute one at a time. A bucket that
-// other writers keep near full crosses now in one direction, then the other, and
-// a write that is judged by a later now than it was planned at may fail each
-// time; one that holds on to the time of its plan does not. It counts as made
-// then: the limit may let through as much more as refills in between, once.
+// Freeze lets the write judge by the time of its plan whether a bucket was full.
+// A bucket that other writers keep near full crosses now in one direction, then
+// the other, and a write that is judged by a later now than it was planned at may
+// fail each time; one that holds on to that time does not. It counts as made
+// then: the limit may let through as much more as refills in between, once. How
+// much is left is still judged by the store's now.
 func (w *Write) Freeze(now int64) {
 	for i := range w.If {
-		if g := &w.If[i]; g.Rel {
-			g.Value, g.Rel = addSat(now, g.Value), false
-		}
-	}
-	for i := range w.Do {
-		if a := &w.Do[i]; a.Rel {
-			a.Value, a.Rel = addSat(now, a.Value), false
+		if g := &w.If[i]; g.Rel && g.Cmp == Above && g.Value == 0 {
+			g.Value, g.Rel = now, false
 		}
 	}
 }
