@@ -146,16 +146,23 @@ func (v *Verdict) used(level, interval int64) {
 	v.Reset = level
 }
 
-// units is ceil(level/interval) for levels below 2^62, without a division, which
-// would be a tenth of a take. The product with the inverse is never too much, and
-// too little by one at most.
+// units is ceil(level/interval) for a level from 0 to depth, as a product with
+// the inverse: a division would be a tenth of a take.
 func (s *Spec) units(level int64) int64 {
-	x, interval := uint64(level+s.interval-1), uint64(s.interval)
-	q, _ := bits.Mul64(x, s.inverse)
-	if x-q*interval >= interval {
-		q++
+	q, _ := bits.Mul64(uint64(level+s.interval-1), s.inverse)
+	return int64(q >> (s.shift & 63))
+}
+
+// invert gives m and shift such that x/d = x*m >> 64+shift for every x below
+// 2^63 and d from 2 on (Granlund and Montgomery, Division by Invariant Integers
+// using Multiplication, 1994).
+func invert(d uint64) (m uint64, shift uint8) {
+	l := bits.Len64(d - 1) // 2^(l-1) < d <= 2^l
+	m, rest := bits.Div64(1<<(l-1), 0, d)
+	if rest > 0 {
+		m++
 	}
-	return int64(q)
+	return m, uint8(l - 1)
 }
 
 func (s *Spec) stepBucket(c *Cells, now, n int64) Verdict {

@@ -55,8 +55,9 @@ type Spec struct {
 	// Of a bucket.
 	arrival                   Field
 	interval, depth, debt     int64
-	inverse                   uint64 // of interval, times 2^64: see units
-	latest                    int64  // the last time to which depth can be added; before all time when an item can't refer to this bucket by arrival alone
+	inverse                   uint64 // of interval, with shift: see units
+	shift                     uint8
+	latest                    int64 // the last time to which depth can be added; before all time when an item can't refer to this bucket by arrival alone
 	revision                  int64
 	tokens, tokensScale, unit int64 // the rate as written: tokens/tokensScale each unit ns
 
@@ -255,7 +256,7 @@ func (s *Spec) pair() {
 func (s *Spec) shape() {
 	s.arrival = Field{Limit: s.id, Kind: Arrival | s.shadow}
 	if s.alg == bucket {
-		s.inverse = math.MaxUint64 / uint64(s.interval)
+		s.inverse, s.shift = invert(uint64(s.interval))
 		s.latest = math.MaxInt64 - s.depth
 		if s.arrival.Window = internShape(shape{s.interval, s.depth, s.revision}); s.arrival.Window == 0 {
 			s.latest = math.MinInt64

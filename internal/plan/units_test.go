@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"math/bits"
 	"math/rand/v2"
 	"testing"
 )
@@ -9,13 +10,13 @@ import (
 func TestUnitsIsADivision(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	check := func(s *Spec, level int64) {
-		if got, want := s.units(level), (level+s.interval-1)/s.interval; level >= 0 && got != want {
+		if got, want := s.units(level), (level+s.interval-1)/s.interval; level >= 0 && level <= s.depth && got != want {
 			t.Fatalf("%s: %d ns are %d units, want %d", s, level, got, want)
 		}
 	}
 	for _, text := range []string{
 		"1000000/s burst 1", "1000000/s burst 1000000000000000", "999999/s burst 3", "3/s burst 100", "7/m", "0.25/s burst 7",
-		"1/h", "1/day burst 36500", "1/s burst 3000000000", "333333/s burst 1000000000000",
+		"1/h", "1/day burst 36500", "1/s burst 3000000000", "333333/s burst 1000000000000", "1/36500day",
 	} {
 		s, err := Parse(text)
 		if err != nil {
@@ -30,8 +31,23 @@ func TestUnitsIsADivision(t *testing.T) {
 				check(s, edge+d)
 			}
 			check(s, r.Int64N(s.depth+1))
-			check(s, r.Int64N(maxPeriod))
 		}
 		check(s, s.depth)
+		check(s, s.depth-1)
+	}
+}
+
+// invert is right at every multiple, where a wrong inverse is wrong first.
+func TestInvert(t *testing.T) {
+	r := rand.New(rand.NewPCG(3, 4))
+	for range 200_000 {
+		d := 2 + r.Uint64()>>(1+r.IntN(60))&(1<<62-1)
+		m, shift := invert(d)
+		x := r.Uint64() >> (1 + r.IntN(60))
+		for _, x := range []uint64{x, x / d * d, max(x/d*d, 1) - 1, 1<<63 - 1, (1<<63 - 1) / d * d, (1<<63-1)/d*d - 1} {
+			if hi, _ := bits.Mul64(x, m); hi>>shift != x/d {
+				t.Fatalf("%d/%d is %d, got %d", x, d, x/d, hi>>shift)
+			}
+		}
 	}
 }

@@ -54,11 +54,12 @@ func tag(hash uint64) ref { return ref(hash>>32) << numberBits }
 
 func (r ref) number() uint32 { return uint32(r)&numberMask - 1 }
 
-// block is a number of entries: 4,096 bytes, of which the allocator wastes none.
+// block is a number of entries: 4,096 bytes, with the eight that the allocator
+// needs for itself. A power of two would take it to its next size, 4,864.
 type block [blockSize]Entry
 
 const (
-	blockSize = 64
+	blockSize = 63
 	overhead  = 72 // bytes of an entry and its reference, at the usual load
 	inspected = 16 // entries looked at to make room for one
 	idleCheck = 2  // entries looked at on any insert
@@ -147,7 +148,7 @@ func (t *Table) Insert(key plan.Key, cells plan.Cells, now int64) (n uint32, idl
 // Add is Insert without a look at the bounds, for items that are all to be taken
 // up, whatever there is room for.
 func (t *Table) Add(key plan.Key, cells plan.Cells) (n uint32) {
-	if (t.keys+1)*4 > len(t.index)*3 {
+	if (t.keys+1)*5 > len(t.index)*4 {
 		t.grow()
 	}
 	if last := len(t.free) - 1; last >= 0 {
@@ -178,8 +179,8 @@ func (t *Table) place(n uint32, hash uint64) {
 	t.index[i] = tag(hash) | ref(n+1)
 }
 
-// grow makes the index a quarter longer: it then is three fifths full at least,
-// so that few of its bytes are idle.
+// grow makes the index, which is four fifths full, a quarter longer, so that few
+// of its bytes are idle: the search for a key looks at three references or less.
 func (t *Table) grow() {
 	t.index = make([]ref, max(8, len(t.index)+len(t.index)/4))
 	for n := range t.used {
