@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -155,6 +156,10 @@ func TestOpenRedis(t *testing.T) {
 	}
 	if len(warnings) != 1 || !strings.Contains(warnings[0], "allkeys-lru") {
 		t.Errorf("warnings %q, want one of the eviction policy", warnings)
+	}
+	var out, errs bytes.Buffer
+	if code := run(t.Context(), []string{"store", "check", "--store", "redis://:hush@" + single.Addr}, &out, &errs); code != 1 || !strings.HasPrefix(out.String(), "warning: redis ") {
+		t.Errorf("store check of a server that forgets: exit %d, %s%s", code, &out, &errs)
 	}
 	for _, text := range []string{
 		"rediss://" + tls.Addr + "?prefix=p.&ca=" + tls.CA,

@@ -28,8 +28,13 @@ import (
 // TestMain registers the real main as the command weir, for scripts and for
 // tests that need a process of its own.
 func TestMain(m *testing.M) {
+	// The race detector would let every weir that a test starts sleep for a
+	// second when it ends.
+	os.Setenv(goRace, strings.TrimSpace("atexit_sleep_ms=1 "+os.Getenv(goRace)))
 	testscript.Main(m, map[string]func(){"weir": main})
 }
+
+const goRace = "GORACE"
 
 // TestScripts runs every script of testdata/script. $SHOP is a shop, $PROXY a
 // weir in front of it with the limit 0.5/s burst 10 by address; $REDIS is the URL
@@ -52,6 +57,7 @@ func TestScripts(t *testing.T) {
 			}
 			env.Defer(stop)
 			env.Setenv("SHOP", s.URL)
+			env.Setenv(goRace, os.Getenv(goRace))
 			env.Setenv("PROXY", url)
 			env.Setenv("REDIS", redis)
 			root, err := os.Getwd()
