@@ -3,6 +3,7 @@ package policy
 import (
 	"math"
 	"slices"
+	"strings"
 
 	"github.com/gaissmai/bart"
 
@@ -43,6 +44,7 @@ func (l *loader) compile(c *config) *Policy {
 	k.compilePlans()
 	k.compileLimits()
 	k.compileAuth()
+	k.compileStore()
 	k.tooMany(Edge)
 	k.tooMany(Application)
 	k.findings()
@@ -101,6 +103,19 @@ func (k *compiler) compileCallers() {
 		}
 		if c.from == fromKeyOwner {
 			k.p.gatewayKind = c.name
+		}
+	}
+}
+
+// compileStore asks whether the store can be, once it is known what it keeps.
+func (k *compiler) compileStore() {
+	if k.store == "" || k.checkStore == nil {
+		return
+	}
+	if err := k.checkStore(k.store, slices.Clone(k.p.limits)); err != nil {
+		k.wrong(k.storeAt, "", "%s", strings.TrimPrefix(err.Error(), "weir: "))
+		if strings.Contains(k.store, "@") {
+			k.hideLast() // a password may stand before it
 		}
 	}
 }

@@ -24,6 +24,8 @@ type loader struct {
 	fsys    fs.FS
 	name    string         // the policy's file within fsys
 	proxies []netip.Prefix // trusted beside those of the file
+
+	checkStore func(string, []weir.Limit) error // nil: any store may be named
 }
 
 // row is one field of an object: its name, whether it must be there, and what

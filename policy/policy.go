@@ -22,6 +22,12 @@ type Options struct {
 	// TrustedProxies are trusted beside those that the file names: see
 	// trusted_proxies. Whoever calls from there can claim any address.
 	TrustedProxies []netip.Prefix
+
+	// CheckStore, when set, says whether a store can be what `store:` names, for
+	// it is not known here which stores there are. It is asked once, with the URL
+	// and all limits that the store has to keep, and must not open anything. Its
+	// error, in one line and without credentials, becomes a mistake at `store:`.
+	CheckStore func(url string, limits []weir.Limit) error
 }
 
 // Policy is a checked and compiled policy. It never changes, and is safe for
@@ -90,7 +96,7 @@ func Load(fsys fs.FS, name string, o Options) (*Policy, error) {
 	if o.File == "" {
 		o.File = name
 	}
-	l := &loader{document: document{file: o.File}, fsys: fsys, name: name, proxies: o.TrustedProxies}
+	l := &loader{document: document{file: o.File}, fsys: fsys, name: name, proxies: o.TrustedProxies, checkStore: o.CheckStore}
 	text, err := readAll(fsys, name)
 	if err != nil {
 		l.report(Error, 0, 0, 0, "`weir init` writes a policy", "the policy cannot be read: %v", err)

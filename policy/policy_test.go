@@ -1,10 +1,13 @@
 package policy
 
 import (
+	"errors"
 	"net/netip"
 	"strings"
 	"testing"
 	"testing/fstest"
+
+	"github.com/weirlabs/weir"
 )
 
 // little is the example of the running text, as short as it may be.
@@ -123,5 +126,44 @@ func TestLittleStage(t *testing.T) {
 				t.Errorf("got  %s\nwant %s", got, c.want)
 			}
 		})
+	}
+}
+
+// Which stores there are, and what they can keep, is told by whoever opens them.
+func TestTheStoreIsChecked(t *testing.T) {
+	text := "weir: 1\nstore: STORE\nedge: [{name: rate, limit: 1/s, by: ip}]\napplication:\n  limits: [{name: a, match: POST /a, by: account, limit: [1/s, quota 5/day]}]\n"
+	for _, c := range []struct {
+		store string
+		fails error
+		want  string // of the error, nothing of which may be the password
+	}{
+		{"memory:?prefix=p", nil, ""},
+		{"foo:bar", errors.New("store scheme \"foo\" is unknown"), "weir.yaml:2:8: error: store scheme \"foo\" is unknown\n    2 | store: foo:bar\n      |        ^^^^^^^"},
+		{"memory:?max_ttl=1h", errors.New("weir: limit \"a.quota-day\" needs an item to be kept"), "weir.yaml:2:8: error: limit \"a.quota-day\" needs an item to be kept"},
+		{"rediss://me:hunter2@host", errors.New("store rediss: names a user twice"), "weir.yaml:2:8: error: store rediss: names a user twice"},
+	} {
+		asked := 0
+		fsys := fstest.MapFS{"weir.yaml": {Data: []byte(strings.Replace(text, "STORE", c.store, 1))}}
+		p, err := Load(fsys, "weir.yaml", Options{CheckStore: func(url string, limits []weir.Limit) error {
+			asked++
+			if url != c.store || len(limits) != 2 || limits[1].Name() != "a.quota-day" {
+				t.Errorf("asked of %q with %v", url, limits)
+			}
+			return c.fails
+		}})
+		switch {
+		case asked != 1:
+			t.Errorf("%s: asked %d times", c.store, asked)
+		case c.fails == nil && (err != nil || p.Store() != c.store):
+			t.Errorf("%s: %v", c.store, err)
+		case c.fails != nil && (p != nil || err == nil || !strings.Contains(err.Error(), c.want) || strings.Contains(err.Error(), "hunter2")):
+			t.Errorf("%s: %v", c.store, err)
+		}
+	}
+	for _, text := range []string{"weir: 1\n", "weir: 1\nstore: \"\"\n", "weir: 1\nstore: [a]\n"} {
+		_, _ = Load(fstest.MapFS{"weir.yaml": {Data: []byte(text)}}, "weir.yaml", Options{CheckStore: func(string, []weir.Limit) error {
+			t.Errorf("%q: a store is asked for that is not named", text)
+			return nil
+		}})
 	}
 }

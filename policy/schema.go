@@ -17,6 +17,7 @@ type config struct {
 	name, store, logKeys string
 	revision             int64
 	edgeStore            string
+	storeAt              *node
 	styles               []HeaderStyle
 	origins              []string
 	auth                 authConf
@@ -93,7 +94,10 @@ func (l *loader) read(root *node) *config {
 		}},
 		row{"name", false, l.named("the policy", &c.name)},
 		row{"revision", false, l.number("revision", &c.revision, 0, math.MaxUint32)},
-		row{"store", false, l.text("store", &c.store)},
+		row{"store", false, func(n *node) {
+			c.storeAt = n
+			l.text("store", &c.store)(n)
+		}},
 		row{"edge_store", false, l.word("edge_store", &c.edgeStore, "memory", "shared")},
 		row{"log_keys", false, l.word("log_keys", &c.logKeys, "hash", "plain", "none")},
 		row{"header_styles", false, l.styles(&c.styles)},
@@ -168,7 +172,7 @@ func (l *loader) readJWT(n *node) *JWT {
 		source("hs256_secret_env", func(n *node) {
 			if j.SecretEnv = n.text; strings.Trim(strings.ToUpper(n.text), "ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_") != "" || n.text == "" {
 				l.wrong(n, "write the variable's name, never the secret", "this is not the name of an environment variable")
-				l.problems[len(l.problems)-1].Excerpt = "" // it may be the secret
+				l.hideLast() // it may be the secret
 			}
 		}),
 		source("public_key_file", func(n *node) { j.PublicKey = l.publicKey(n) }),

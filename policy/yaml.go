@@ -95,6 +95,9 @@ func (d *document) doubt(n *node, hint, format string, args ...any) {
 	d.report(Warning, n.line, n.col, n.width, hint, format, args...)
 }
 
+// hideLast takes the line out of the last report.
+func (d *document) hideLast() { d.problems[len(d.problems)-1].Excerpt = "" }
+
 // failed reports whether anything found so far keeps the policy from loading.
 func (d *document) failed() bool {
 	for _, p := range d.problems {
