@@ -104,7 +104,8 @@ func TestCase_B181_B182_B185_AChangeActsAtOnce(t *testing.T) {
 			{"1000/h burst 1000", 1, "10/h burst 10", 9}, {"quota 1000/h", 1, "quota 10/h", 9}, {"sliding 1000/h", 1, "sliding 10/h", 9}, {"quota 1000/day calendar", 1, "quota 10/day calendar", 9},
 			{"10/h burst 10", 10, "1000/h burst 1000", 990}, {"quota 10/h", 10, "quota 1000/h", 990}, {"sliding 10/h", 10, "sliding 1000/h", 990},
 			{"1000/h burst 1000", 999, "10/h burst 10", 0}, {"quota 1000/h", 999, "quota 10/h", 0}, {"sliding 1000/h", 999, "sliding 10/h", 0},
-			{"quota 10/h", 10, "quota 10/day", 10}, // another window is another count
+			{"quota 10/h", 10, "quota 10/day", 0},                                                                // the count goes with the call that began it
+			{"sliding 10/h", 10, "sliding 10/day", 10}, {"quota 10/h calendar", 10, "quota 10/day calendar", 10}, // another window is another count
 		} {
 			for revision := range uint32(2) { // also of a policy that forgot to raise it
 				id := fmt.Sprint("b181", n, revision)

@@ -19,6 +19,11 @@ type Options struct {
 	// kept for the longest limit that this Limiter has met so far.
 	Limits []Limit
 
+	// KeepFor, when set, says instead what a key's item is kept for: the longest
+	// Horizon of the limits that may share this item. It must be safe for
+	// concurrent use.
+	KeepFor func(Key) time.Duration
+
 	// Now is the time in Unix nanoseconds; the default is the machine's clock.
 	// A store that is in this process, or has its own clock, judges by that.
 	Now func() int64
@@ -54,15 +59,16 @@ type Limiter struct {
 	caps     Caps
 	observer *Observer
 	now      func() int64
-	keep     atomic.Int64 // ns for which items are kept
-	broken   error        // Options that no call can satisfy
+	keepFor  func(Key) time.Duration // Options.KeepFor
+	keep     atomic.Int64            // ns for which items are kept
+	broken   error                   // Options that no call can satisfy
 }
 
 // NewLimiter returns a Limiter on a store. When Options.Limits hold a limit
 // whose period the store can't keep, every call fails with the error that
 // [Limiter.Check] gives: check limits where they are configured.
 func NewLimiter(s Store, o Options) *Limiter {
-	l := &Limiter{store: s, caps: s.Caps(), observer: o.Observer, now: o.Now}
+	l := &Limiter{store: s, caps: s.Caps(), observer: o.Observer, now: o.Now, keepFor: o.KeepFor}
 	if l.now == nil {
 		l.now = func() int64 { return time.Now().UnixNano() }
 	}
@@ -76,13 +82,13 @@ func NewLimiter(s Store, o Options) *Limiter {
 	l.pipe = pipeline.New(pipeline.Options{
 		Store:    s,
 		Clock:    l.now,
-		Keep:     func() time.Duration { return time.Duration(l.keep.Load()) },
+		Keep:     l.keepOf,
 		Errors:   pipeline.Errors{OutcomeUnknown: ErrOutcomeUnknown, Unreachable: ErrUnreachable, Throttled: ErrThrottled, Busy: ErrBusy, Open: errOpen},
 		OwnClock: l.caps.OwnClock, Nonces: l.caps.LossyReplies, Deadline: o.Deadline, NoMemo: o.NoMemo, NoCoalescing: o.NoCoalescing, Gap: gap,
 	})
 	l.broken = l.Check(o.Limits...)
 	for _, limit := range o.Limits {
-		l.keepFor(limit)
+		l.raiseKeep(limit)
 	}
 	return l
 }
@@ -303,13 +309,21 @@ func (l *Limiter) prepare(op *Op) (cost int64, err error) {
 		}
 	}
 	if l.local == nil {
-		l.keepFor(op.Limit)
+		l.raiseKeep(op.Limit)
 	}
 	return max(op.Cost, 1), nil
 }
 
-// keepFor raises the time for which items are kept.
-func (l *Limiter) keepFor(limit Limit) {
+// keepOf is how long a key's item is kept after a write.
+func (l *Limiter) keepOf(key Key) time.Duration {
+	if l.keepFor != nil {
+		return l.keepFor(key) + margin
+	}
+	return time.Duration(l.keep.Load())
+}
+
+// raiseKeep raises the time for which items are kept.
+func (l *Limiter) raiseKeep(limit Limit) {
 	want := int64(limit.Horizon() + margin)
 	for {
 		have := l.keep.Load()

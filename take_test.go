@@ -142,7 +142,7 @@ func TestWhoSpeaks(t *testing.T) {
 					if !together {
 						key = weir.NewKey("account", fmt.Sprint(n, together, i))
 					}
-					op := weir.Op{Limit: limit(t, s.text), Key: key, Shadow: s.shadow, Cost: s.used}
+					op := weir.Op{Limit: limit(t, s.text, fmt.Sprint("l", i)), Key: key, Shadow: s.shadow, Cost: s.used}
 					if s.used > 0 {
 						p.take(op)
 					}

@@ -8,7 +8,7 @@ import (
 )
 
 // names numbers the fields of a file. A number stands for the text of a field
-// without its window, "orders.c@1h:" for example, and belongs to the file: the
+// without its window, "orders.c@5m:" for example, and belongs to the file: the
 // numbers by which this process knows its limits change from start to start.
 type names struct {
 	mu     sync.RWMutex

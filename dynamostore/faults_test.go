@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
+	"net"
 	"net/http"
 	"strings"
 	"testing"
@@ -225,9 +226,9 @@ func TestCase_B050_ThrottlingIsNoDenial(t *testing.T) {
 func TestCase_B154_B155_NoRetriesOfTheSDK(t *testing.T) {
 	f := newFaulty(t, servers.full)
 	parse(t, "once", "quota 5/d")
-	field, ok := weir.ParseField("once.c@1d")
+	field, ok := weir.ParseField("once.c")
 	if !ok {
-		t.Fatal("once.c@1d is no field")
+		t.Fatal("once.c is no field")
 	}
 	key := weir.NewKey("account", "customer-42")
 	apply := func(guard int64) (int, error) {
@@ -363,7 +364,43 @@ func TestServerThatIsGone(t *testing.T) {
 			t.Errorf("%+v, %v", d, err)
 		}
 	}
-	if _, err := l.Take(context.Background(), op); err == nil || errors.Is(err, weir.ErrOutcomeUnknown) {
+	l = limiterOn(store, weir.Options{}) // its breaker closed
+	if _, err := l.Take(context.Background(), op); errors.Is(err, weir.ErrOutcomeUnknown) || !errors.Is(err, weir.ErrUnreachable) {
 		t.Errorf("a refused connection: %v", err)
 	}
+	if _, err := l.Peek(context.Background(), op); !errors.Is(err, weir.ErrUnreachable) && err.Error() != "weir: store: not asked, because it failed on the last calls" {
+		t.Errorf("a refused connection: %v", err)
+	}
+}
+
+// A connection that is refused for a moment, as while a server restarts, is
+// tried again within the deadline, for takes and for give-backs.
+func TestRefusedForAMoment(t *testing.T) {
+	f := newFaulty(t, servers.full)
+	op := weir.Op{Limit: parse(t, "moment", "1/d burst 5"), Key: weir.NewKey("account", "customer-42")}
+	refused := func(*http.Request, func() (*http.Response, error)) (*http.Response, error) {
+		conn, err := net.Dial("tcp", "127.0.0.1:1") // where nobody listens
+		if err == nil {
+			conn.Close()
+			t.Error("somebody listens on port 1")
+		}
+		return nil, err
+	}
+	f.through.Script("UpdateItem", refused, refused, refused)
+	r, d, err := f.limiter.Reserve(context.Background(), op)
+	if err != nil || !d.Allowed || d.Remaining != 4 || f.through.Calls("UpdateItem") != 4 {
+		t.Errorf("%+v, %v after %d attempts", d, err, f.through.Calls("UpdateItem"))
+	}
+	f.wantUsed(op, 1)
+	f.through.Script("UpdateItem", refused, refused)
+	if err := r.Cancel(context.Background()); err != nil || f.through.Calls("UpdateItem") != 7 {
+		t.Errorf("%v after %d attempts", err, f.through.Calls("UpdateItem"))
+	}
+	f.wantUsed(op, 0)
+	// One that lasts ends as unreachable, and not as unknown.
+	f.through.Always("UpdateItem", refused)
+	if _, err := f.limiter.Take(context.Background(), op); !errors.Is(err, weir.ErrUnreachable) || errors.Is(err, weir.ErrOutcomeUnknown) {
+		t.Errorf("%v", err)
+	}
+	f.wantUsed(op, 0)
 }

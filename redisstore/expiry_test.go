@@ -159,7 +159,7 @@ func TestItemAsOthersReadIt(t *testing.T) {
 	for i := 0; i+1 < len(got); i += 2 {
 		fields[got[i]] = got[i+1]
 	}
-	for name, want := range map[string]string{"rate.t": "1796000000123456789", "rate.i": "100000000", "quota.c@1d": "3"} {
+	for name, want := range map[string]string{"rate.t": "1796000000123456789", "rate.i": "100000000", "quota.c": "3"} {
 		if fields[name] != want {
 			t.Errorf("%s is %q, want %s; the item is %v", name, fields[name], want, fields)
 		}

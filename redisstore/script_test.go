@@ -58,7 +58,7 @@ func newBench(tb testing.TB) *bench {
 	server := redistest.Start(tb, redistest.Options{})
 	b := &bench{TB: tb, server: server, client: single(tb, server), key: weir.NewKey("account", "customer-42")}
 	b.store = newStore(tb, b.client, redisstore.Options{Prefix: "test:"})
-	b.t, b.i, b.count = field(tb, "10/s burst 20", "rate.t"), field(tb, "10/s burst 20", "rate.i"), field(tb, "quota 100/day", "quota.c@1d")
+	b.t, b.i, b.count = field(tb, "10/s burst 20", "rate.t"), field(tb, "10/s burst 20", "rate.i"), field(tb, "quota 100/day", "quota.c")
 	return b
 }
 

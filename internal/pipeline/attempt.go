@@ -20,9 +20,9 @@ const attempts = 6
 //
 // An error that wraps OutcomeUnknown is neither: the write may have been applied.
 func (p *Pipeline) write(ctx context.Context, l *lane, w *plan.Write, repeat bool) (state *plan.Cells, now int64, applied bool, err error) {
-	w.Keep = max(w.Keep, p.o.Keep())
-	if p.o.Nonces {
-		w.Nonce = rand.Uint64() | 1
+	w.Keep = max(w.Keep, p.o.Keep(l.item))
+	if p.o.Nonces && w.Nonce == 0 {
+		w.Nonce = newNonce()
 	}
 	tries := []plan.Write{*w}
 	state = new(plan.Cells)
@@ -61,6 +61,8 @@ func (p *Pipeline) write(ctx context.Context, l *lane, w *plan.Write, repeat boo
 		return nil, 0, false, err
 	}
 }
+
+func newNonce() uint64 { return rand.Uint64() | 1 }
 
 // backoff waits before another attempt, and reports whether there is time for
 // it. Of a store that is left alone, nobody asks twice.

@@ -440,7 +440,7 @@ func TestLanesAreBounded(t *testing.T) {
 	})
 	// Outside a bubble: the goroutines of 100 lanes end.
 	st := &items{now: func() int64 { return time.Now().UnixNano() }, by: map[plan.Key]*plan.Cells{}, ring: map[plan.Key][]uint64{}}
-	p := New(Options{Store: st, Clock: st.now, Keep: func() time.Duration { return time.Hour }, Deadline: time.Minute, Errors: Errors{errUnknown, errUnreachable, errThrottled, errBusy, errOpen}})
+	p := New(Options{Store: st, Clock: st.now, Keep: func(plan.Key) time.Duration { return time.Hour }, Deadline: time.Minute, Errors: Errors{errUnknown, errUnreachable, errThrottled, errBusy, errOpen}})
 	before := runtime.NumGoroutine()
 	s := spec(t, "q", "quota 1/h")
 	all(100, func(i int) {

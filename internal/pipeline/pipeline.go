@@ -41,8 +41,8 @@ type Applier interface {
 // Options of a Pipeline. Store, Clock, Keep and Errors are required.
 type Options struct {
 	Store  Applier
-	Clock  func() int64         // this machine's time, Unix nanoseconds
-	Keep   func() time.Duration // for how long an item is kept
+	Clock  func() int64                      // this machine's time, Unix nanoseconds
+	Keep   func(item plan.Key) time.Duration // for how long an item is kept
 	Errors Errors
 
 	OwnClock     bool          // the store judges by its own clock, and not by this machine's
@@ -191,17 +191,18 @@ func (p *Pipeline) Update(ctx context.Context, item plan.Key, read bool, next Pl
 
 // Repay charges a key's limits what Local still shows as used of them. It does
 // so once, however long the caller waits; until it is done, the key stays as it
-// is and counts on. What may have been charged is not charged again.
+// is and counts on. When nobody knows whether it was done, the next Repay finds
+// out; without nonces it is then not done again.
 func (p *Pipeline) Repay(ctx context.Context, f *Local, item plan.Key, now func() int64) error {
 	if err := p.admit(); err != nil {
 		return err
 	}
-	d := f.begin(item, now())
+	d := f.begin(item, now(), p.o.Nonces)
 	if d == nil {
 		return nil // another call is at it
 	}
 	return p.await(ctx, item, &update{ctx: ctx, next: d.charge, sure: true, done: make(chan struct{}), then: func(err error) {
-		f.end(item, d, err == nil || errors.Is(err, p.o.Errors.OutcomeUnknown), now())
+		f.end(item, d, err == nil, errors.Is(err, p.o.Errors.OutcomeUnknown))
 	}})
 }
 

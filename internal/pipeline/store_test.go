@@ -115,7 +115,7 @@ func inBubble(t *testing.T, o Options, test func(b *bench)) {
 		b := &bench{T: t}
 		b.store = &items{now: func() int64 { return time.Now().Add(b.step).UnixNano() }, by: map[plan.Key]*plan.Cells{}, ring: map[plan.Key][]uint64{}}
 		o.Store, o.Clock = b.store, b.store.now
-		o.Keep = func() time.Duration { return time.Hour }
+		o.Keep = func(plan.Key) time.Duration { return time.Hour }
 		o.Errors = Errors{OutcomeUnknown: errUnknown, Unreachable: errUnreachable, Throttled: errThrottled, Busy: errBusy, Open: errOpen}
 		if o.Deadline == 0 {
 			o.Deadline = 100 * time.Millisecond

@@ -51,7 +51,7 @@ type Slot struct {
 // identity is what an ID stands for.
 type identity struct {
 	name    string
-	unit    string // "" for a bucket; else what a window's counter is counted in
+	unit    string // of a window that the clock aligns; else ""
 	horizon int64  // ns after a window's start at which it means nothing any more
 }
 
@@ -123,7 +123,7 @@ func identityOf(id ID) identity {
 }
 
 // Text renders the field as a remote store names it, for example
-// "reservations.t", "orders.c@1h" or "exports.c@day/Europe/Berlin:1796000400".
+// "reservations.t", "orders.c" or "exports.c@day/Europe/Berlin:1796000400".
 // A shadow limit's name ends in "~".
 func (f Field) Text() string {
 	id := identityOf(f.Limit)
@@ -172,8 +172,8 @@ func ParseField(text string) (Field, bool) {
 			f.Kind = Cell
 		}
 	}
-	// Only a window's fields have a unit, and only a cell names its window.
-	if f.Kind == 0 || counted != (f.Kind >= Start) || counted && unit == "" || named != (f.Kind == Cell) {
+	// Only a cell has a unit, and names its window.
+	if f.Kind == 0 || counted != (f.Kind == Cell) || counted && unit == "" || named != (f.Kind == Cell) {
 		return Field{}, false
 	}
 	if named {

@@ -63,7 +63,7 @@ func someLimits(t testing.TB) []*kept {
 		limit("d", "sliding 6/4s", &aligned{length: 4 * s, limit: 6, sliding: true, counts: map[int64]int64{}}),
 		limit("a", "2/s burst 4", &leaky{interval: s / 2, depth: 2 * s}, shadow),
 		limit("e", "3/2s burst 7", &leaky{interval: 666666667, depth: 7 * 666666667}),
-		limit("b", "quota 5/11s", &firstUse{length: 11 * s, limit: 5}),
+		limit("g", "quota 5/11s", &firstUse{length: 11 * s, limit: 5}),
 		limit("d", "sliding 6/4s", &aligned{length: 4 * s, limit: 6, sliding: true, counts: map[int64]int64{}}, shadow),
 	}
 }

@@ -226,12 +226,14 @@ func (s *Spec) constants() error {
 	return nil
 }
 
-// fields interns the limit's name with the unit that its counters are in.
+// fields interns the limit's name with the unit that its windows are of. A count
+// of one length of window means nothing in another; that of a quota goes with the
+// call that began it, whatever the period is called since.
 func (s *Spec) fields() error {
 	unit, horizon := "", int64(0)
 	switch s.alg {
 	case quota:
-		unit, horizon = s.period.tag(), s.period.fixed()
+		horizon = s.period.fixed() // no unit: the count survives a change of the period
 	case sliding:
 		unit, horizon = s.period.tag(), 2*s.period.fixed()
 	case calendar:
