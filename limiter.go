@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -238,7 +239,10 @@ func (l *Limiter) Reset(ctx context.Context, key Key, limits ...Limit) error {
 	}
 	forget := func(known *Cells, _ int64, w *Write) bool {
 		any := false
-		for _, limit := range limits {
+		for i, limit := range limits {
+			if slices.ContainsFunc(limits[:i], func(o Limit) bool { return o.spec.Same(limit.spec) }) {
+				continue // the same counters, as of another plan
+			}
 			any = limit.spec.Forget(known, w) || any
 			any = limit.spec.Shadow().Forget(known, w) || any
 		}

@@ -25,6 +25,25 @@ type (
 	Slot = plan.Slot
 	// Caps says what a store can and cannot do.
 	Caps = plan.Caps
+	// Cmp is how a Cond compares its field with its value.
+	Cmp = plan.Cmp
+	// Do is what an Act does with its field.
+	Do = plan.Do
+)
+
+// What a [Write] is made of. A Cond on the field of kind Clock looks at the
+// store's now, in Unix nanoseconds, and at no field.
+const (
+	AtMost  = plan.AtMost  // field <= value
+	Above   = plan.Above   // field > value
+	AtLeast = plan.AtLeast // field >= value
+	Equal   = plan.Equal   // field = value
+
+	Put    = plan.Put    // field := value
+	Add    = plan.Add    // field += value; an absent field counts as 0
+	Remove = plan.Remove // the field goes
+
+	Clock = plan.Clock // the Field.Kind that stands for the store's now
 )
 
 // ParseField is the inverse of [Field.Text]. It answers false for fields of
