@@ -16,7 +16,7 @@ import (
 func (e *Engine) Decide(ctx context.Context, a *policy.Attributes, o *Outcome) {
 	o.begin(e)
 	e.decide(ctx, a, o)
-	if o.now == 0 && (o.Limited() || e.o.Decisions != nil || o.showsTime()) {
+	if o.now == 0 && (o.Limited() || e.o.Decisions != nil || o.held != nil || o.showsTime()) {
 		o.now = e.now()
 	}
 	if o.Limited() {

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"context"
+	"math/bits"
 	"net/http"
 	"net/netip"
 	"slices"
@@ -37,7 +38,8 @@ type Outcome struct {
 	// Verdicts holds the limits that were asked: edge, then gateway, then
 	// application, each in the order of the policy. Shadow limits are among
 	// them. What stood behind a refusal was not asked: it is missing, or has
-	// [weir.ReasonNotAsked].
+	// [weir.ReasonNotAsked]. They are those of the decision; after a give-back
+	// they say what is left by it.
 	Verdicts []Verdict
 
 	// Client is the address that the policy takes for the caller's.
@@ -127,32 +129,32 @@ func (o *Outcome) CountsSuccess() bool {
 // is known. Limits that count only success give back what they took when the
 // status is none. Only the first call of Settle and [Outcome.GiveBack] does
 // anything. An error means that something may still be counted; it is logged
-// already. The context's end does not stop a give-back.
+// already. Without one, Verdicts say what is left now. The context's end does not
+// stop a give-back.
 func (o *Outcome) Settle(ctx context.Context, status int) error {
 	if o.judged || o.held == nil {
 		return nil
 	}
 	o.judged = true
 	verdicts := o.Verdicts[o.first:]
-	failed := 0
+	var actual []int64
 	for i := range verdicts {
-		if r := verdicts[i].Rule; r.OnSuccess && !r.Success.Holds(status) {
-			failed++
+		r := verdicts[i].Rule
+		if !r.OnSuccess || r.Success.Holds(status) {
+			continue
 		}
+		if actual == nil {
+			actual = make([]int64, len(verdicts))
+			for j := range verdicts {
+				actual[j] = verdicts[j].Cost
+			}
+		}
+		actual[i] = 0
 	}
-	switch failed {
-	case 0:
+	if actual == nil {
 		return nil
-	case len(verdicts):
-		return o.returned(o.held.Cancel(ctx))
 	}
-	actual := make([]int64, len(verdicts))
-	for i := range verdicts {
-		if r := verdicts[i].Rule; !r.OnSuccess || r.Success.Holds(status) {
-			actual[i] = verdicts[i].Cost
-		}
-	}
-	return o.returned(o.held.Settle(ctx, actual...))
+	return o.settle(ctx, actual)
 }
 
 // GiveBack returns what every gateway and application limit took, because the
@@ -163,14 +165,46 @@ func (o *Outcome) GiveBack(ctx context.Context) error {
 		return nil
 	}
 	o.judged = true
-	return o.returned(o.held.Cancel(ctx))
+	return o.settle(ctx, make([]int64, len(o.Verdicts)-int(o.first)))
 }
 
-func (o *Outcome) returned(err error) error {
-	if err != nil {
-		o.eng.lines.giveBackFailed(o.Verdicts[o.first].Rule, err)
+// settle gives back what the call did not cost after all. The verdicts then say
+// what is left, so that an answer which is written now shows it. When anything
+// failed they stay: what is left is not more than they say.
+func (o *Outcome) settle(ctx context.Context, actual []int64) error {
+	verdicts := o.Verdicts[o.first:]
+	if err := o.held.Settle(ctx, actual...); err != nil {
+		o.eng.lines.giveBackFailed(verdicts[0].Rule, err)
+		return err
 	}
-	return err
+	since := time.Duration(o.eng.now() - o.now)
+	for i := range verdicts {
+		verdicts[i].returned(verdicts[i].Cost-actual[i], since)
+	}
+	o.speaks = -1
+	o.judge(false)
+	return nil
+}
+
+// returned notes n units that were given back, so long after they were taken.
+func (v *Verdict) returned(n int64, since time.Duration) {
+	most := v.Limit.Max()
+	switch {
+	case n <= 0 || !v.Allowed || v.Unknown:
+		return
+	case !v.Limit.IsBucket() && since >= v.ResetAfter:
+		return // that window is over
+	}
+	v.Used = max(v.Used-n, 0)
+	v.Remaining = min(v.Remaining+n, most)
+	switch {
+	case v.Limit.IsBucket():
+		hi, lo := bits.Mul64(uint64(v.Limit.Horizon()), uint64(min(n, most)))
+		refill, _ := bits.Div64(hi, lo, uint64(most)) // of n units; an empty bucket's is the horizon
+		v.ResetAfter = max(v.ResetAfter-time.Duration(refill), 0)
+	case v.Used == 0 && v.Limit.IsQuota() && !v.Limit.OnCalendar():
+		v.ResetAfter = 0 // the window begins anew with the next call
+	}
 }
 
 // judge finds who speaks and with which status the edge answers.

@@ -86,14 +86,14 @@ func TestTheSentenceForEveryLimit(t *testing.T) {
 		{"0.01/s burst 1", "Your plan allows 36 things per hour. Try again in 100 seconds."},
 		{"1/s", "Your plan allows 1 thing per second. Try again in 1 second."},
 		{"1.5/m burst 1", "Your plan allows 90 things per hour. Try again in 40 seconds."},
-		{"0.333/day burst 1", "Your plan allows 1 thing per 73 hours. Try again in 72 hours 5 minutes."},
+		{"0.333/day burst 1", "Your plan allows 1 thing per 73 hours. Try again in 3 days 1 hour."},
 		{"0.5/day burst 1", "Your plan allows 1 thing per 2 days. Try again in 48 hours."},
 		{"0.5/5m burst 1", "Your plan allows 1 thing per 10 minutes. Try again in 600 seconds."},
 		{"quota 1/hour", "Your plan allows 1 thing per hour. Try again in 3600 seconds."},
 		{"quota 1/3601s", "Your plan allows 1 thing per 3601 seconds. Try again in 1 hour 1 minute."},
 		{"quota 1/5m", "Your plan allows 1 thing per 5 minutes. Try again in 300 seconds."},
 		{"quota 1/2h", "Your plan allows 1 thing per 2 hours. Try again in 2 hours."},
-		{"quota 1/month", "Your plan allows 1 thing per month. Try again in 720 hours."},
+		{"quota 1/month", "Your plan allows 1 thing per month. Try again in 30 days."},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			g := newGate(t, one(tt.limit), status(200))

@@ -99,7 +99,7 @@ type MessageData struct {
 	Name       string
 	Operation  string
 	Plan       string
-	Wait       string // "6 seconds"; above an hour in hours and minutes
+	Wait       string // "6 seconds"; above an hour in hours and minutes, above two days in days and hours
 	At         string // "15:00"
 	UpgradeURL string
 }

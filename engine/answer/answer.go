@@ -77,22 +77,19 @@ func newFace(l weir.Limit) *face {
 	return f
 }
 
-// until is the time until more can be had: for a bucket until the next whole
-// unit, for a window until it ends, or until a refused call would pass. It is 0
-// when nothing is missing.
+// until is the time until more can be had: of a refusal what Retry-After says,
+// else for a bucket until the next whole unit, for a window until it ends. It is
+// 0 when nothing is missing.
 func (f *face) until(d *weir.Decision) time.Duration {
-	switch {
-	case d.Unknown:
+	if d.Unknown {
 		return 0
-	case f.interval > 0:
+	}
+	if _, ok := RetryAfter(d); ok {
+		return max(d.RetryAfter, 1) // in whole seconds, rounded up, the same as there
+	}
+	if f.interval > 0 {
 		used := max(min(d.Used, f.most), 1)
-		wait := d.ResetAfter - time.Duration(used-1)*f.interval
-		if d.RetryAfter > 0 {
-			wait = min(wait, d.RetryAfter)
-		}
-		return max(wait, 0)
-	case d.RetryAfter > 0:
-		return d.RetryAfter
+		return max(d.ResetAfter-time.Duration(used-1)*f.interval, 0)
 	}
 	return d.ResetAfter
 }

@@ -46,9 +46,11 @@ func TestUntil(t *testing.T) {
 		{"one used", weir.Decision{Allowed: true, Used: 1, ResetAfter: 2 * time.Second}, 2 * time.Second},
 		{"five used", weir.Decision{Allowed: true, Used: 5, ResetAfter: 10 * time.Second}, 2 * time.Second},
 		{"four and a bit", weir.Decision{Allowed: true, Used: 5, ResetAfter: 8500 * time.Millisecond}, 500 * time.Millisecond},
-		{"empty", weir.Decision{Used: 10, ResetAfter: 20 * time.Second, RetryAfter: 2 * time.Second}, 2 * time.Second},
-		{"too little for a large cost", weir.Decision{Used: 8, ResetAfter: 15 * time.Second, RetryAfter: 5 * time.Second}, time.Second},
-		{"in debt", weir.Decision{Used: 12, ResetAfter: 24 * time.Second, RetryAfter: 6 * time.Second}, 6 * time.Second},
+		{"empty", weir.Decision{Used: 10, ResetAfter: 20 * time.Second, RetryAfter: 2 * time.Second, Reason: weir.ReasonLimit}, 2 * time.Second},
+		{"too little for a large cost", weir.Decision{Used: 8, ResetAfter: 15 * time.Second, RetryAfter: 5 * time.Second, Reason: weir.ReasonLimit}, 5 * time.Second},
+		{"a cost that never fits", weir.Decision{Used: 8, ResetAfter: 15 * time.Second, Reason: weir.ReasonNever}, time.Second},
+		{"in debt", weir.Decision{Used: 12, ResetAfter: 24 * time.Second, RetryAfter: 6 * time.Second, Reason: weir.ReasonLimit}, 6 * time.Second},
+		{"charged into debt", weir.Decision{Allowed: true, Used: 12, ResetAfter: 24 * time.Second}, 6 * time.Second},
 		{"full", weir.Decision{Allowed: true}, 0},
 		{"not known", weir.Decision{Unknown: true, ResetAfter: time.Second}, 0},
 	} {
@@ -68,7 +70,7 @@ func TestStatusOfGRPC(t *testing.T) {
 
 func TestIsGRPC(t *testing.T) {
 	for kind, want := range map[string]bool{"application/grpc": true, "application/grpc+proto": true, "application/grpc;x=y": true,
-		"application/grpc-web": false, "application/grpcx": false, "application/json": false, "": false} {
+		"application/grpc-web": false, "application/grpcx": false, "Application/gRPC": true, "APPLICATION/GRPC+Proto": true, " application/grpc ; x": true, "application/gRPC-Web+proto": false, "application/json": false, "": false} {
 		if got := IsGRPC(kind); got != want {
 			t.Errorf("%q: %v", kind, got)
 		}
@@ -143,7 +145,8 @@ func TestSentence(t *testing.T) {
 		}
 	}
 	for seconds, want := range map[int64]string{1: "1 second", 2: "2 seconds", 3600: "3600 seconds", 3601: "1 hour 1 minute", 3660: "1 hour 1 minute",
-		3661: "1 hour 2 minutes", 7200: "2 hours", 7201: "2 hours 1 minute", 86400: "24 hours"} {
+		3661: "1 hour 2 minutes", 7200: "2 hours", 7201: "2 hours 1 minute", 86400: "24 hours",
+		172800: "48 hours", 172801: "2 days 1 hour", 176400: "2 days 1 hour", 176401: "2 days 2 hours", 259200: "3 days", 2592000: "30 days", 2591999: "30 days"} {
 		if got := words(seconds); got != want {
 			t.Errorf("%d: %q, want %q", seconds, got, want)
 		}

@@ -24,11 +24,13 @@ const (
 	fieldGRPCRetryPushback = "Grpc-Retry-Pushback-Ms"
 )
 
-// IsGRPC reports whether a content type is that of gRPC over HTTP/2. gRPC-Web
-// is not: its clients read the HTTP status.
+// IsGRPC reports whether a content type is that of gRPC over HTTP/2, in any
+// case, as media types are. gRPC-Web is not: its clients read the HTTP status.
 func IsGRPC(contentType string) bool {
-	rest, ok := strings.CutPrefix(contentType, grpcContentType)
-	return ok && (rest == "" || rest[0] == '+' || rest[0] == ';')
+	kind, _, _ := strings.Cut(contentType, ";")
+	kind = strings.TrimSpace(kind)
+	n := len(grpcContentType)
+	return len(kind) >= n && strings.EqualFold(kind[:n], grpcContentType) && (len(kind) == n || kind[n] == '+')
 }
 
 func isGRPC(a *policy.Attributes) bool {

@@ -112,17 +112,25 @@ func per(l weir.Limit) (count int64, unit string) {
 	return 1, p.Words()
 }
 
-// words is a wait as people say it: in seconds up to an hour, above that in
-// hours and minutes, rounded up.
+// words is a wait as people say it: in seconds up to an hour, in hours and
+// minutes up to two days, above that in days and hours; rounded up.
 func words(seconds int64) string {
-	if seconds <= 3600 {
+	switch {
+	case seconds <= 3600:
 		return counted(seconds, "second")
+	case seconds <= 48*3600:
+		minutes := (seconds + 59) / 60
+		return both(minutes/60, "hour", minutes%60, "minute")
 	}
-	minutes := (seconds + 59) / 60
-	if minutes%60 == 0 {
-		return counted(minutes/60, "hour")
+	hours := (seconds + 3599) / 3600
+	return both(hours/24, "day", hours%24, "hour")
+}
+
+func both(n int64, unit string, rest int64, smaller string) string {
+	if rest == 0 {
+		return counted(n, unit)
 	}
-	return counted(minutes/60, "hour") + " " + counted(minutes%60, "minute")
+	return counted(n, unit) + " " + counted(rest, smaller)
 }
 
 func counted(n int64, unit string) string {
