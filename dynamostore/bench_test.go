@@ -66,6 +66,7 @@ var workloads = []workload{
 // JSON.
 type result struct {
 	Elapsed time.Duration
+	Lasts   time.Duration // for which calls were offered
 	Allowed cost
 	Denied  cost
 	Falsely int // denials that no state which was seen could justify
@@ -182,13 +183,14 @@ func measure(tb testing.TB, server *dynalite.Server, w workload, scheme, table s
 	if r.Err != "" {
 		tb.Errorf("%s, %s: %s", w.name, scheme, r.Err)
 	}
+	r.Lasts = lasts
 	slices.Sort(r.Took)
 	return r
 }
 
 // granted is what was allowed of what the limit allows in the time.
 func (r *result) granted(w workload) float64 {
-	return float64(r.Allowed.Calls) / (float64(w.burst) + float64(w.tokens)*r.Elapsed.Seconds()/w.per.Seconds())
+	return float64(r.Allowed.Calls) / (float64(w.burst) + float64(w.tokens)*r.Lasts.Seconds()/w.per.Seconds())
 }
 
 // bound is whether the limit held in every interval. The log of a hot key below

@@ -26,7 +26,8 @@ func (s *Store) errorf(what, format string, args ...any) error {
 }
 
 // explain turns the SDK's error into one that says what to do. It wraps the
-// SDK's, and [weir.ErrThrottled] when DynamoDB refused this one key.
+// SDK's, [weir.ErrThrottled] when DynamoDB refused this one key, and
+// [weir.ErrUnreachable] when no connection could be made, so that nothing was sent.
 func (s *Store) explain(what string, err error) error {
 	if err == nil {
 		return nil
@@ -56,7 +57,17 @@ func (s *Store) explain(what string, err error) error {
 			return s.errorf(what, "DynamoDB does not accept the request; if the table was not made by weir, look at it with: weir store check --store '%s' (%w)", s.url(), err)
 		}
 	}
+	if dialing(err) {
+		return s.errorf(what, "%w: no connection; is the endpoint right, and reachable from here? (%w)", weir.ErrUnreachable, err)
+	}
 	return s.errorf(what, "%w", err)
+}
+
+// dialing reports whether an error is from before there was a connection.
+func dialing(err error) bool {
+	var dial *net.OpError
+	var dns *net.DNSError
+	return errors.As(err, &dial) && dial.Op == "dial" || errors.As(err, &dns)
 }
 
 // explainWrite is explain for a call that changes something: it also wraps
@@ -73,12 +84,7 @@ func (s *Store) explainWrite(what string, err error) error {
 // applied. It is sure that it was not when DynamoDB answered with a refusal, or
 // when nothing could be sent.
 func outcomeUnknown(err error) bool {
-	var dial *net.OpError
-	if errors.As(err, &dial) && dial.Op == "dial" {
-		return false
-	}
-	var dns *net.DNSError
-	if errors.As(err, &dns) {
+	if dialing(err) {
 		return false
 	}
 	var answer *smithyhttp.ResponseError

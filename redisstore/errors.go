@@ -74,7 +74,9 @@ func refusal(text string) string {
 	return ""
 }
 
-// explain turns the client's error into one that says what to do, and wraps it.
+// explain turns the client's error into one that says what to do, and wraps it;
+// also [weir.ErrUnreachable] when no connection could be made, so that nothing
+// was sent.
 func (s *Store) explain(what string, err error) error {
 	if err == nil {
 		return nil
@@ -92,7 +94,7 @@ func (s *Store) explain(what string, err error) error {
 	}
 	switch {
 	case dialing(err):
-		return s.errorf(what, "no connection; is the server running, and reachable from here? (%w)", err)
+		return s.errorf(what, "%w: no connection; is the server running, and reachable from here? (%w)", weir.ErrUnreachable, err)
 	case isTLS(err):
 		return s.errorf(what, "no TLS connection; give the authority of the server's certificate as ca=FILE, or use redis:// when it has no TLS (%w)", err)
 	case errors.Is(err, rueidis.ErrNoSlot):

@@ -46,7 +46,7 @@ func (b *breaker) allow(now time.Duration) bool {
 	if now < b.probeAt {
 		return false
 	}
-	b.probeAt = now + b.pause // this call tries; others wait for its answer
+	b.probeAt = now + 2*b.pause // this call tries; others wait for its answer, if it comes
 	return true
 }
 

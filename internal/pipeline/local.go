@@ -18,8 +18,11 @@ type Local struct {
 type localItem struct {
 	cells  plan.Cells
 	owed   []owed
-	paying bool // a repayment is under way
 	takes  int
+	owes   bool       // something was taken that is not in paid
+	paid   plan.Cells // the state of which the limits were charged
+	paying bool       // a repayment is under way
+	open   *debt      // a repayment of which nobody knows whether it was made
 }
 
 // owed is a limit of which a share was used: what the share still shows as used
@@ -67,6 +70,7 @@ func (f *Local) Take(item plan.Key, shares []Share, now int64, verdicts []plan.V
 		it.owe(s.Limit, s.Part)
 	}
 	it.takes++
+	it.owes = true
 	return false
 }
 
@@ -80,11 +84,11 @@ func (it *localItem) owe(limit, share *plan.Spec) {
 	it.owed = append(it.owed, owed{limit, share})
 }
 
-// drop removes an item that holds nothing any more.
+// drop removes an item that holds nothing any more, or owes nothing.
 func (f *Local) drop(now int64) bool {
 	n := 0
 	for key, it := range f.items {
-		if !it.paying && it.cells.IdleAt(now) <= now {
+		if !it.paying && (!it.owes || it.cells.IdleAt(now) <= now) {
 			delete(f.items, key)
 			return true
 		}
@@ -95,33 +99,52 @@ func (f *Local) drop(now int64) bool {
 	return false
 }
 
-// Owes reports whether a key was counted here. It is cheap when nothing was.
+// Owes reports whether something of a key's was counted here that its limits
+// were not charged yet. It is cheap when nothing was.
 func (f *Local) Owes(item plan.Key) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return f.items[item] != nil
+	it := f.items[item]
+	return it != nil && it.owes
 }
 
-// debt is what a key's shares showed as used when its repayment began.
+// debt is what is charged by one repayment: what the shares show as used, but
+// for what was charged before.
 type debt struct {
-	owed  []owed
-	cells plan.Cells
-	now   int64
-	takes int
+	owed        []owed
+	cells, paid plan.Cells
+	takes       int
+	now         int64
+	again       bool // it had been left open
+
+	// nonce names the repayment, in however many attempts: when one of unknown
+	// outcome was made, the next one finds that out, and charges nothing. By
+	// then less may be due; then that is charged. 0: replies tell nothing.
+	nonce uint64
 }
 
-// begin starts a repayment. It is nil when there is none to make, or another
-// call is at it.
-func (f *Local) begin(item plan.Key, now int64) *debt {
+// begin starts a repayment, or goes on with one of unknown outcome. It is nil
+// when there is none to make, or another call is at it.
+func (f *Local) begin(item plan.Key, now int64, nonces bool) *debt {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	it := f.items[item]
-	if it == nil || it.paying {
+	if it == nil || it.paying || !it.owes {
 		return nil
 	}
 	it.paying = true
-	d := &debt{owed: append([]owed(nil), it.owed...), now: now, takes: it.takes}
-	d.cells.CopyFrom(&it.cells)
+	d := it.open
+	if d != nil {
+		d.again = true
+	} else {
+		d = &debt{owed: append([]owed(nil), it.owed...), takes: it.takes}
+		d.cells.CopyFrom(&it.cells)
+		d.paid.CopyFrom(&it.paid)
+		if nonces {
+			d.nonce = newNonce()
+		}
+	}
+	d.now = now
 	return d
 }
 
@@ -129,34 +152,31 @@ func (f *Local) begin(item plan.Key, now int64) *debt {
 func (d *debt) charge(known *plan.Cells, at int64, w *plan.Write) bool {
 	any := false
 	for _, o := range d.owed {
-		if n := o.used(d); n > 0 {
+		n := o.share.Look(&d.cells, d.now, 1).Used - o.share.Look(&d.paid, d.now, 1).Used
+		if n > 0 {
 			any = o.limit.Owe(known, at, n, w) || any
 		}
 	}
+	w.Nonce = d.nonce
 	return any
 }
 
-func (o owed) used(d *debt) int64 { return o.share.Look(&d.cells, d.now, 1).Used }
-
-// end closes a repayment. What was paid is no longer owed; what was counted
-// meanwhile still is. When nothing was paid, the key stays as it was.
-func (f *Local) end(item plan.Key, d *debt, paid bool, now int64) {
+// end closes a repayment. The shares stay used, so that an outage that goes on
+// lets nothing more through; a store that has answered knows better, and the key
+// is forgotten.
+func (f *Local) end(item plan.Key, d *debt, made, unknown bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	it := f.items[item]
 	it.paying = false
-	if !paid {
-		return
-	}
-	if it.takes == d.takes {
-		delete(f.items, item)
-		return
-	}
-	for _, o := range d.owed {
-		var w plan.Write
-		v := o.share.Look(&d.cells, d.now, 1)
-		if o.share.GiveBack(&it.cells, now, v.Used, v.Stamp, &w) && w.Holds(&it.cells, now) {
-			w.Apply(&it.cells, now)
+	switch {
+	case unknown && d.nonce != 0:
+		it.open = d
+	case made || unknown:
+		it.open = nil
+		it.paid.CopyFrom(&d.cells)
+		if it.owes = it.takes != d.takes; made && !it.owes {
+			delete(f.items, item)
 		}
 	}
 }

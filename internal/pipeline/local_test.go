@@ -150,7 +150,7 @@ func TestRepaymentUnderWay(t *testing.T) {
 				if it == nil {
 					return 0
 				}
-				return o.part.Look(&it.cells, o.store.now(), 1).Used
+				return o.part.Look(&it.cells, o.store.now(), 1).Used - o.part.Look(&it.paid, o.store.now(), 1).Used
 			}
 			count(5)
 			paid := make(chan error)
@@ -164,6 +164,9 @@ func TestRepaymentUnderWay(t *testing.T) {
 			})
 			if err := <-paid; err != nil || o.used(key("a"), o.limit) != 5 || owes() != 3 {
 				o.Errorf("%s: %v; %d charged, %d owed", text, err, o.used(key("a"), o.limit), owes())
+			}
+			if !o.local.Owes(key("a")) {
+				o.Errorf("%s: what was counted meanwhile is not owed", text)
 			}
 
 			o.store.lost = func(int, []plan.Write) error { return errBroken }
@@ -183,12 +186,18 @@ func TestRepaymentUnderWay(t *testing.T) {
 			}
 			count(4)
 			lose = 100
-			if err := repay(); !errors.Is(err, errUnknown) || o.used(key("a"), o.limit) != 12 || o.local.Owes(key("a")) {
-				o.Errorf("%s: %v; %d charged, %d owed", text, err, o.used(key("a"), o.limit), owes())
+			for range 3 { // charged once, though nobody knows it
+				if err := repay(); !errors.Is(err, errUnknown) || o.used(key("a"), o.limit) != 12 || !o.local.Owes(key("a")) {
+					o.Errorf("%s: %v; %d charged, %d owed", text, err, o.used(key("a"), o.limit), owes())
+				}
+				<-time.After(time.Second) // the store is left alone
 			}
 			o.store.back = nil
-			<-time.After(time.Second) // the store is left alone
-
+			count(2)
+			before := o.store.trips() // one trip finds out, and the rest needs one or two
+			if err := repay(); err != nil || o.used(key("a"), o.limit) != 14 || o.local.Owes(key("a")) || o.store.trips() > before+3 {
+				o.Errorf("%s: %v; %d charged after %d trips", text, err, o.used(key("a"), o.limit), o.store.trips()-before)
+			}
 			count(2)
 			ctx, leave := contextFor(o.bench, 5*time.Millisecond)
 			defer leave()
@@ -196,11 +205,50 @@ func TestRepaymentUnderWay(t *testing.T) {
 				o.Errorf("%s: a caller who left early: %v", text, err)
 			}
 			<-time.After(time.Second)
-			if n := o.used(key("a"), o.limit); n != 14 || o.local.Owes(key("a")) {
+			if n := o.used(key("a"), o.limit); n != 16 || o.local.Owes(key("a")) {
 				o.Errorf("%s: %d charged", text, n)
 			}
 		})
 	}
+}
+
+// Without nonces a repayment of unknown outcome is not made again, and the share
+// stays used: an outage that goes on lets nothing more through.
+func TestRepaymentWithoutNonces(t *testing.T) {
+	inBubble(t, Options{}, func(b *bench) {
+		limit, part := spec(b.T, "q", "1/h burst 40"), spec(b.T, "q", "1/h burst 10")
+		var f Local
+		verdicts := make([]plan.Verdict, 1)
+		take := func() (refused bool) { return f.Take(key("a"), []Share{{limit, part, 1}}, b.store.now(), verdicts) }
+		for range 10 {
+			take()
+		}
+		b.store.back = func(int, int) error { return errUnknown }
+		b.trip(1, "one repayment", func() {
+			for range 3 {
+				if err := b.Repay(b.Context(), &f, key("a"), b.store.now); f.Owes(key("a")) {
+					b.Errorf("%v, and it is owed", err)
+				}
+			}
+		})
+		if !take() {
+			b.Error("the share is fresh again")
+		}
+		b.store.back = nil
+		<-time.After(3 * time.Hour)
+		for n := range 4 {
+			if refused := take(); refused != (n == 3) {
+				b.Errorf("call %d: refused %v", n, refused)
+			}
+		}
+		// What was taken since is owed.
+		if err := b.Repay(b.Context(), &f, key("a"), b.store.now); err != nil {
+			b.Error(err)
+		}
+		if n := b.used(key("a"), limit); n != 7+3 { // of the first ten, three have refilled
+			b.Errorf("%d are charged", n)
+		}
+	})
 }
 
 // B145: an outage with very many callers fills a table and no more; those who

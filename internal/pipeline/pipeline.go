@@ -197,13 +197,20 @@ func (p *Pipeline) Repay(ctx context.Context, f *Local, item plan.Key, now func(
 	if err := p.admit(); err != nil {
 		return err
 	}
-	d := f.begin(item, now(), p.o.Nonces)
-	if d == nil {
-		return nil // another call is at it
+	for again := true; again; {
+		d := f.begin(item, now(), p.o.Nonces)
+		if d == nil {
+			return nil // all is paid, or another call is at it
+		}
+		err := p.await(ctx, item, &update{ctx: ctx, next: d.charge, sure: true, done: make(chan struct{}), then: func(err error) {
+			f.end(item, d, err == nil, errors.Is(err, p.o.Errors.OutcomeUnknown))
+		}})
+		if err != nil {
+			return err
+		}
+		again = d.again // the rest
 	}
-	return p.await(ctx, item, &update{ctx: ctx, next: d.charge, sure: true, done: make(chan struct{}), then: func(err error) {
-		f.end(item, d, err == nil, errors.Is(err, p.o.Errors.OutcomeUnknown))
-	}})
+	return nil
 }
 
 // await puts an update into its item's lane, and waits for it while ctx lasts.
