@@ -181,8 +181,12 @@ func TestRequestErrors(t *testing.T) {
 			t.Errorf("%s %s: %d, want %d", tt.method, tt.target, r.StatusCode, tt.status)
 		}
 		want(t, r, tt.field, tt.value, "Retry-After", "")
-		if m := object(t, r); m["error"] != tt.code || m["message"] == nil {
+		m := object(t, r)
+		if m["error"] != tt.code {
 			t.Errorf("%s %s: %v", tt.method, tt.target, m)
+		}
+		if s := fmt.Sprint(m["message"]); s[:1] != strings.ToUpper(s[:1]) || !strings.HasSuffix(s, ".") {
+			t.Errorf("%s %s: %q is not a sentence", tt.method, tt.target, s)
 		}
 	}
 	// Where no limit applies nobody is identified, and a bad token passes.

@@ -146,7 +146,7 @@ type Match struct {
 type RequestError struct {
 	Status int    // 400, 401, 403 or 405
 	Code   string // for machines: "bad_request", "unauthorized", ...
-	Reason string // for people; safe to show to the client
+	Reason string // for people, whole sentences; safe to show to the client
 }
 
 func (e *RequestError) Error() string { return e.Code + ": " + e.Reason }

@@ -80,14 +80,14 @@ func claimText(name string, v any) (string, error) {
 		text = v.String()
 	case float64:
 		if v != math.Trunc(v) || math.Abs(v) > 1<<53 {
-			return "", unauthorized("the claim " + name + " of the token is not an id")
+			return "", unauthorized("The claim " + name + " of the token is not an id.")
 		}
 		text = strconv.FormatFloat(v, 'f', 0, 64)
 	default:
-		return "", unauthorized("the claim " + name + " of the token is not a text")
+		return "", unauthorized("The claim " + name + " of the token is not a text.")
 	}
 	if len(text) > maxID {
-		return "", unauthorized("the claim " + name + " of the token is too long")
+		return "", unauthorized("The claim " + name + " of the token is too long.")
 	}
 	return text, nil
 }

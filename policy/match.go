@@ -59,7 +59,7 @@ type appHit struct {
 func (p *Policy) Match(a *Attributes) (m Match, err error) {
 	method := strings.ToUpper(a.Method)
 	if method == http.MethodConnect || method == http.MethodTrace {
-		return m, &RequestError{http.StatusMethodNotAllowed, "method_not_allowed", method + " is not served"}
+		return m, &RequestError{http.StatusMethodNotAllowed, "method_not_allowed", "The method " + method + " is not served."}
 	}
 	var paths readings
 	if err := paths.read(a.Path); err != nil {

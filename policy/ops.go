@@ -24,7 +24,7 @@ func (p *Policy) AppendOps(room []Op, m *Match, a *Attributes, id Identity) ([]O
 		return room, nil
 	}
 	if m.NeedsKey && id.KeyOwner == "" {
-		return room, unauthorized("an API key is required")
+		return room, unauthorized("An API key is required.")
 	}
 	if m.found.app.n == 0 && (!m.found.gateway || id.KeyOwner == "") {
 		return room, nil

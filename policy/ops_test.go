@@ -44,11 +44,11 @@ func TestSpec_A07_KeyFromAccountOrAddress(t *testing.T) {
 		{claims("sub", "A"), "reservations account#A"}, // ids keep their case
 		{claims("sub", json.Number("42")), "reservations account#42"},
 		{claims("sub", 42.0), "reservations account#42"},
-		{claims("sub", 4.5), "unauthorized: the claim sub of the token is not an id"},
-		{claims("sub", true), "unauthorized: the claim sub of the token is not a text"},
-		{claims("sub", []any{"a"}), "unauthorized: the claim sub of the token is not a text"},
+		{claims("sub", 4.5), "unauthorized: The claim sub of the token is not an id."},
+		{claims("sub", true), "unauthorized: The claim sub of the token is not a text."},
+		{claims("sub", []any{"a"}), "unauthorized: The claim sub of the token is not a text."},
 		{claims("sub", strings.Repeat("x", 256)), "reservations account#" + strings.Repeat("x", 256)},
-		{claims("sub", strings.Repeat("x", 257)), "unauthorized: the claim sub of the token is too long"},
+		{claims("sub", strings.Repeat("x", 257)), "unauthorized: The claim sub of the token is too long."},
 	} {
 		if got := strings.TrimPrefix(ask(t, p, a, c.id), "rate-all ip#192.0.2.44; "); got != c.want {
 			t.Errorf("%v: got %s, want %s", c.id, got, c.want)
@@ -493,5 +493,39 @@ application:
 	ops, err := p.Ops(&m, a, Identity{KeyOwner: key.Owner, KeyPlan: key.Plan})
 	if err != nil || len(ops) != 1 || ops[0].Limit.String() != "quota 30/hour" || ops[0].Key.String() != "account#acme" {
 		t.Errorf("%v %v", ops, err)
+	}
+}
+
+// What a caller reads of a mistake of his is a sentence, like any other answer.
+func TestRequestErrorsAreSentences(t *testing.T) {
+	p := load(t, `
+weir: 1
+callers: {account: jwt.sub, partner: api_key.owner}
+gateway: {match: /partner/, plans: {basic: 1/s}}
+application: {limits: [{name: a, by: account, limit: 1/s}]}
+`)
+	for _, c := range []struct {
+		method, path string
+		id           Identity
+		want         string
+	}{
+		{"GET", "/partner/", Identity{}, "An API key is required."},
+		{"TRACE", "/", Identity{}, "The method TRACE is not served."},
+		{"GET", "a", Identity{}, "The path does not begin with a slash."},
+		{"GET", "/%zz", Identity{}, "The path has a bad escape."},
+		{"GET", "/%00", Identity{}, "The path has a control character."},
+		{"GET", "/%2500", Identity{}, "The path has a control character."},
+		{"GET", "/", claims("sub", true), "The claim sub of the token is not a text."},
+		{"GET", "/", claims("sub", 0.5), "The claim sub of the token is not an id."},
+		{"GET", "/", claims("sub", strings.Repeat("x", maxID+1)), "The claim sub of the token is too long."},
+	} {
+		m, err := p.Match(get(c.method, c.path))
+		if err == nil {
+			_, err = p.Ops(&m, get(c.method, c.path), c.id)
+		}
+		var re *RequestError
+		if !errors.As(err, &re) || re.Reason != c.want {
+			t.Errorf("%s %s: %v, want %s", c.method, c.path, err, c.want)
+		}
 	}
 }

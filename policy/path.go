@@ -39,7 +39,7 @@ func (rs *readings) read(raw string) (err error) {
 	}
 	if raw[0] != '/' {
 		if raw != "*" {
-			return badRequest("the path does not begin with a slash")
+			return badRequest("The path does not begin with a slash.")
 		}
 		raw = "/*"
 	}
@@ -54,7 +54,7 @@ func (rs *readings) read(raw string) (err error) {
 	for part := range strings.SplitSeq(raw[1:], "/") {
 		text, bad := unescape(part)
 		if bad != "" {
-			return badRequest("the path has a bad escape")
+			return badRequest("The path has a bad escape.")
 		}
 		first = append(first, text)
 	}
@@ -73,7 +73,7 @@ func (rs *readings) read(raw string) (err error) {
 		text = next
 	}
 	if control(text) {
-		return badRequest("the path has a control character")
+		return badRequest("The path has a control character.")
 	}
 	second := strings.Split(strings.ReplaceAll(text, `\`, "/")[1:], "/")
 	for i, part := range second {
@@ -122,7 +122,7 @@ func settle(parts []string) (reading, error) {
 			}
 		default:
 			if control(part) {
-				return reading{}, badRequest("the path has a control character")
+				return reading{}, badRequest("The path has a control character.")
 			}
 			kept = append(kept, part)
 			size += 1 + len(part)

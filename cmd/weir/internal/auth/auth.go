@@ -8,9 +8,16 @@
 // [policy.RequestError], and say nothing that helps an attacker.
 //
 // The algorithm of a token is fixed by the kind of the key that weir was
-// given, never by the token: with a public key no HS256 token verifies, and
-// `none` never does. Keys that a token brings along (jwk, jku, x5u) are
-// ignored.
+// given, never by the token:
+//
+//	a secret          HS256
+//	RSA               RS256, RS384, RS512, PS256, PS384, PS512
+//	ECDSA on P-256    ES256; on P-384 ES384; on P-521 ES512
+//	Ed25519           EdDSA
+//
+// A key of a JWKS that names its own alg accepts that one only. So with a public
+// key no HS256 token verifies, and `none` never does. Keys that a token brings
+// along (jwk, jku, x5u) are ignored.
 package auth
 
 import (
@@ -18,6 +25,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
 	"net/http"
 	"os"
 	"strings"
@@ -194,6 +202,8 @@ func (v *Verifier) claims(ctx context.Context, token string) (map[string]any, er
 	switch {
 	case errors.Is(err, jwt.ErrTokenSignatureInvalid), errors.Is(err, jwt.ErrTokenUnverifiable):
 		return nil, unauthorized("The token is not valid.")
+	case outOfRange(claims) != "" && (err == nil || errors.Is(err, jwt.ErrTokenInvalidClaims)):
+		return nil, unauthorized("The " + outOfRange(claims) + " of the token is out of range.")
 	case errors.Is(err, jwt.ErrTokenExpired):
 		return nil, unauthorized("The token has expired.")
 	case errors.Is(err, jwt.ErrTokenNotValidYet):
@@ -211,6 +221,18 @@ func (v *Verifier) claims(ctx context.Context, token string) (map[string]any, er
 		}
 	}
 	return claims, nil
+}
+
+// outOfRange names a time of the token that no clock will ever show, or is "".
+// The parser would take it for whatever its conversion to an integer makes of
+// it, which differs between processors.
+func outOfRange(claims jwt.MapClaims) string {
+	for _, name := range []string{"exp", "nbf", "iat"} {
+		if at, ok := claims[name].(float64); ok && math.Abs(at) > 1<<53 {
+			return name
+		}
+	}
+	return ""
 }
 
 func (v *Verifier) apiKey(fields []string) (policy.APIKey, error) {

@@ -114,6 +114,11 @@ func TestClaims(t *testing.T) {
 		{"expired at the leeway", nil, jwt.MapClaims{"exp": in(-60 * time.Second)}, 401, nil},
 		{"exp is text", nil, jwt.MapClaims{"exp": fmt.Sprint(in(time.Hour))}, 401, nil},
 		{"exp beyond all time", nil, jwt.MapClaims{"exp": 1e300}, 401, nil},
+		{"exp beyond all clocks", nil, jwt.MapClaims{"exp": 1e30}, 401, nil},
+		{"exp in milliseconds", nil, jwt.MapClaims{"exp": in(time.Hour) * 1000}, 200, "customer-42"},
+		{"nbf beyond all clocks", nil, jwt.MapClaims{"nbf": 1e30}, 401, nil},
+		{"nbf before all clocks", nil, jwt.MapClaims{"nbf": -1e30}, 401, nil},
+		{"iat beyond all clocks", nil, jwt.MapClaims{"iat": 1e30}, 401, nil},
 		{"exp below zero", nil, jwt.MapClaims{"exp": -1}, 401, nil},
 		{"nbf within the leeway", nil, jwt.MapClaims{"nbf": in(60 * time.Second)}, 200, "customer-42"},
 		{"nbf beyond the leeway", nil, jwt.MapClaims{"nbf": in(61 * time.Second)}, 401, nil},
@@ -365,6 +370,22 @@ func TestTokenAndKeyTogether(t *testing.T) {
 	} {
 		if id, err := v.Identify(context.Background(), h); status(t, err) != 401 || id.KeyOwner != "" || id.Claims != nil {
 			t.Errorf("half wrong: %+v, %v", id, err)
+		}
+	}
+}
+
+// What is wrong is said of a token only whose signature holds.
+func TestTimesThatNoClockShows(t *testing.T) {
+	v := verifier(t, bySecret, auth.Options{})
+	for _, name := range []string{"exp", "nbf", "iat"} {
+		claims := jwt.MapClaims{"sub": "customer-42", "exp": in(time.Hour)}
+		claims[name] = 1e30
+		for key, want := range map[string]string{string(secret): "The " + name + " of the token is out of range.", "another secret of the example, 32": "The token is not valid."} {
+			_, err := v.Identify(context.Background(), bearer(sign(t, jwt.SigningMethodHS256, []byte(key), nil, claims)))
+			var re *policy.RequestError
+			if !errors.As(err, &re) || re.Status != 401 || re.Reason != want {
+				t.Errorf("%s: %v, want %s", name, err, want)
+			}
 		}
 	}
 }
