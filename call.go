@@ -79,6 +79,9 @@ func (c *call) prepare() error {
 // sort brings ops of one key together, keys of more parts first and otherwise
 // in the order given.
 func (c *call) sort() {
+	if !slices.ContainsFunc(c.ops, func(o Op) bool { return o.Key != c.ops[0].Key }) {
+		return // they are together
+	}
 	first := make([]int, len(c.ops)) // the first op with the same key
 	for i := range c.ops {
 		first[i] = slices.IndexFunc(c.ops, func(o Op) bool { return o.Key == c.ops[i].Key })

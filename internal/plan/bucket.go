@@ -146,6 +146,16 @@ func (v *Verdict) used(level, interval int64) {
 	v.Reset = level
 }
 
+// usual is the slot of an item whose bucket is of exactly this limit, with room
+// for sums; else nil, and bucketAt looks at it.
+func (s *Spec) usual(c *Cells, now, n int64) *Slot {
+	slot := c.slot(s.arrival)
+	if slot == nil || n > s.max || slot.Value-now > s.depth || now > s.latest {
+		return nil
+	}
+	return slot
+}
+
 // units is ceil(level/interval) for a level from 0 to depth, as a product with
 // the inverse: a division would be a tenth of a take.
 func (s *Spec) units(level int64) int64 {
@@ -260,9 +270,19 @@ func (s *Spec) putShape(b bucketState) []Act {
 	}
 }
 
-func (s *Spec) lookBucket(c *Cells, now, n int64) Verdict {
+func (s *Spec) lookBucket(c *Cells, now, n int64) (v Verdict) {
+	if slot := s.usual(c, now, n); slot != nil {
+		level := max(slot.Value-now, 0)
+		v.Max, v.Used, v.Reset, v.Stamp = s.max, s.units(level), level, slot.Value
+		if after := level + n*s.interval; after <= s.depth {
+			v.OK = true
+		} else {
+			v.Wait = after - s.depth
+		}
+		return v
+	}
 	b := s.bucketAt(c, now)
-	v, _ := b.judge(now, n, s.max)
+	v, _ = b.judge(now, n, s.max)
 	b.used(&v)
 	v.Stamp = b.t.v
 	return v

@@ -48,12 +48,11 @@ func (s *Spec) StepTo(v *Verdict, c *Cells, now, n int64) {
 		*v = s.stepWindow(c, now, n)
 		return
 	}
-	slot := c.slot(s.arrival)
-	if slot == nil || n > s.max || slot.Value-now > s.depth || now > s.latest {
+	slot := s.usual(c, now, n)
+	if slot == nil {
 		*v = s.stepBucket(c, now, n)
 		return
 	}
-	// The usual way: this item's bucket is of exactly this limit.
 	level := max(slot.Value-now, 0)
 	if after := level + n*s.interval; after <= s.depth {
 		level = after
