@@ -160,7 +160,7 @@ func (e *Engine) Reload(p *policy.Policy) error {
 	}
 	st.edge = weir.NewLimiter(e.memory, weir.Options{Limits: edge, Observer: e.o.Observer})
 	st.rest = weir.NewLimiter(e.o.Store, weir.Options{
-		Limits: p.Limits(), Observer: e.observer(), Now: e.o.Now, Deadline: e.o.Deadline,
+		Limits: p.Limits(), KeepFor: p.KeepFor, Observer: e.observer(), Now: e.o.Now, Deadline: e.o.Deadline,
 	})
 	if p.EdgeShared() {
 		st.edge = st.rest

@@ -192,8 +192,9 @@ func (l *loader) checkWays(n *node, s *sharing, f *form, callers []caller) {
 	}
 }
 
-// ways yields the kinds of every key that a form can make, and what they are
-// taken from. A part that a request lacks is left out.
+// ways yields the kinds of every key that a form can make, as they stand there
+// and joined by |, and what they are taken from. A part that a request lacks is
+// left out.
 func (f *form) ways(callers []caller) iter.Seq2[string, string] {
 	return func(yield func(kinds, sources string) bool) {
 		for some := range 1 << len(f.parts) {
@@ -206,7 +207,7 @@ func (f *form) ways(callers []caller) iter.Seq2[string, string] {
 			}
 			for i, p := range f.parts {
 				if some>>i&1 == 1 {
-					kinds, sources = append(kinds, p.kind), append(sources, p.from.String()+"."+p.kind)
+					kinds, sources = append(kinds, escaped(p.kind)), append(sources, p.from.String()+"."+p.kind)
 				}
 			}
 			if !yield(strings.Join(kinds, "|"), strings.Join(sources, "+")) {

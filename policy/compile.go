@@ -44,6 +44,7 @@ func (l *loader) compile(c *config) *Policy {
 	k.compilePlans()
 	k.compileLimits()
 	k.compileAuth()
+	p.compileKeep()
 	k.compileStore()
 	k.tooMany(Edge)
 	k.tooMany(Application)

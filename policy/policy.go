@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"net/netip"
 	"slices"
+	"time"
 
 	"github.com/expr-lang/expr/vm"
 	"github.com/gaissmai/bart"
@@ -42,6 +43,8 @@ type Policy struct {
 	exemptions           []Exemption
 	rules                []*Rule
 	limits               []weir.Limit
+	keep                 map[string]time.Duration // by the kinds of an item's key
+	longest              time.Duration            // of all limits
 
 	proxies *bart.Lite
 	callers []caller
