@@ -1,0 +1,469 @@
+package lambdalimit
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
+
+	"github.com/weirlabs/weir/dynamostore"
+	"github.com/weirlabs/weir/internal/dynalite"
+)
+
+// AWS's own emulator of the runtime interface, pinned.
+const emulator = "github.com/aws/aws-lambda-runtime-interface-emulator/cmd/aws-lambda-rie@v0.0.0-20261030222936-bef5c4ba774d"
+
+// binaries are built once for all tests: the emulator and the examples.
+var binaries = sync.OnceValues(func() (string, error) {
+	dir, err := os.MkdirTemp("", "lambdalimit")
+	if err != nil {
+		return "", err
+	}
+	// Outside of our modules: the emulator has requirements of its own.
+	install := exec.Command("go", "install", emulator)
+	install.Env = append(os.Environ(), "GOBIN="+dir, "GOFLAGS=-mod=mod", "GOWORK=off")
+	install.Dir = dir
+	if out, err := install.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("go install %s: %w\n%s", emulator, err, out)
+	}
+	for _, example := range []string{"little-stage-lambda", "appsync-quotas"} {
+		for _, arch := range []string{"amd64", "arm64"} {
+			build := exec.Command("go", "build", "-tags", "lambda.norpc", "-trimpath", "-ldflags", "-s -w",
+				"-o", filepath.Join(dir, example+"-"+arch, "bootstrap"), "./examples/"+example)
+			build.Dir = ".."
+			build.Env = append(os.Environ(), "CGO_ENABLED=0", "GOOS=linux", "GOARCH="+arch)
+			if out, err := build.CombinedOutput(); err != nil {
+				return "", fmt.Errorf("build %s for %s: %w\n%s", example, arch, err, out)
+			}
+		}
+	}
+	return dir, nil
+})
+
+var builtBinaries atomic.Bool
+
+func TestMain(m *testing.M) {
+	code := m.Run()
+	if builtBinaries.Load() {
+		if dir, err := binaries(); err == nil {
+			os.RemoveAll(dir)
+		}
+	}
+	os.Exit(code)
+}
+
+// function is an example's binary under the emulator, with a table behind it.
+type function struct {
+	t     *testing.T
+	url   string
+	log   *logBuffer
+	cmd   *exec.Cmd
+	db    *dynamodb.Client
+	table string
+	calls *counter
+}
+
+// logBuffer keeps what a process writes, for several readers.
+type logBuffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (l *logBuffer) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.Write(p)
+}
+
+func (l *logBuffer) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.String()
+}
+
+// counter is a proxy in front of the table's server that counts calls by their
+// operation.
+type counter struct {
+	mu sync.Mutex
+	n  map[string]int
+}
+
+func (c *counter) of(operation string) int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.n[operation]
+}
+
+func start(t *testing.T, example string, env ...string) *function {
+	t.Helper()
+	builtBinaries.Store(true)
+	dir, err := binaries()
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := dynalite.Start(t, dynalite.Options{})
+	f := &function{t: t, log: &logBuffer{}, table: "limits", calls: &counter{n: map[string]int{}}}
+	if f.db, err = dynamostore.NewClient(context.Background(), "us-east-1", server.URL); err != nil {
+		t.Fatal(err)
+	}
+	store, err := dynamostore.New(f.db, dynamostore.Options{Table: f.table})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := store.Create(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	endpoint := f.calls.proxy(t, server.URL)
+	rie, runtime := freeAddress(t), freeAddress(t)
+	// The emulator listens on every address unless it is told one.
+	f.cmd = exec.Command(filepath.Join(dir, "aws-lambda-rie"), "--runtime-interface-emulator-address", rie,
+		"--runtime-api-address", runtime, filepath.Join(dir, example+"-amd64", "bootstrap"))
+	f.cmd.Dir = t.TempDir()
+	f.cmd.Env = append([]string{
+		"PATH=" + os.Getenv("PATH"), "HOME=" + f.cmd.Dir, "BUCKET_TABLE=" + f.table, "AWS_ENDPOINT_URL_DYNAMODB=" + endpoint, "AWS_REGION=us-east-1",
+		"AWS_ACCESS_KEY_ID=local", "AWS_SECRET_ACCESS_KEY=local", "AWS_LAMBDA_FUNCTION_TIMEOUT=20", "AWS_LAMBDA_FUNCTION_NAME=" + example, "WEIR_LOG_KEY=secret",
+	}, env...)
+	f.cmd.Stdout, f.cmd.Stderr = f.log, f.log
+	f.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
+	if err := f.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		syscall.Kill(-f.cmd.Process.Pid, syscall.SIGKILL) // the emulator and the function, which share a group
+		f.cmd.Wait()
+		if t.Failed() {
+			t.Logf("the function wrote:\n%s", f.log)
+		}
+	})
+	f.url = "http://" + rie + "/2015-03-31/functions/function/invocations"
+	f.await(func() bool {
+		conn, err := net.Dial("tcp", rie)
+		if err == nil {
+			conn.Close()
+		}
+		return err == nil
+	}, "the emulator does not listen")
+	return f
+}
+
+// await polls until something is so.
+func (f *function) await(so func() bool, otherwise string) {
+	f.t.Helper()
+	for end := time.Now().Add(20 * time.Second); !so(); {
+		if time.Now().After(end) {
+			f.t.Fatalf("%s:\n%s", otherwise, f.log)
+		}
+		<-time.After(20 * time.Millisecond)
+	}
+}
+
+func freeAddress(t *testing.T) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	return l.Addr().String()
+}
+
+// proxy counts and passes on. It copies bodies, because a signature covers them
+// but dynalite checks none.
+func (c *counter) proxy(t *testing.T, target string) string {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_, operation, _ := strings.Cut(r.Header.Get("X-Amz-Target"), ".")
+		c.mu.Lock()
+		c.n[operation]++
+		c.mu.Unlock()
+		out, err := http.NewRequestWithContext(r.Context(), r.Method, target+r.URL.Path, r.Body)
+		if err != nil {
+			w.WriteHeader(http.StatusBadGateway)
+			return
+		}
+		out.Header = r.Header.Clone()
+		answer, err := http.DefaultTransport.RoundTrip(out)
+		if err != nil {
+			w.WriteHeader(http.StatusBadGateway)
+			return
+		}
+		defer answer.Body.Close()
+		for name, values := range answer.Header {
+			w.Header()[name] = values
+		}
+		w.WriteHeader(answer.StatusCode)
+		io.Copy(w, answer.Body)
+	})}
+	go s.Serve(l)
+	t.Cleanup(func() { s.Close() })
+	return "http://" + l.Addr().String()
+}
+
+// invoke sends one event, as the service would.
+func (f *function) invoke(event []byte) []byte {
+	f.t.Helper()
+	r, err := http.Post(f.url, "application/json", bytes.NewReader(event))
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	defer r.Body.Close()
+	body, err := io.ReadAll(r.Body)
+	if err != nil || r.StatusCode != http.StatusOK {
+		f.t.Fatalf("%d %s %v", r.StatusCode, body, err)
+	}
+	return body
+}
+
+type booking struct {
+	StatusCode int
+	Headers    map[string]string
+	Body       string
+}
+
+func (f *function) book(event []byte) (b booking) {
+	f.t.Helper()
+	if body := f.invoke(event); json.Unmarshal(body, &b) != nil || b.StatusCode == 0 {
+		f.t.Fatalf("answer %s", body)
+	}
+	return b
+}
+
+// items are the keys of the table with their expiry.
+func (f *function) items() map[string]int64 {
+	f.t.Helper()
+	out, err := f.db.Scan(context.Background(), &dynamodb.ScanInput{TableName: aws.String(f.table)})
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	items := map[string]int64{}
+	for _, item := range out.Items {
+		pk, _ := item["pk"].(*types.AttributeValueMemberS)
+		at, _ := item["expiresAt"].(*types.AttributeValueMemberN)
+		if pk == nil || at == nil {
+			f.t.Fatalf("item %v", item)
+		}
+		if items[pk.Value], err = strconv.ParseInt(at.Value, 10, 64); err != nil {
+			f.t.Fatal(err)
+		}
+	}
+	return items
+}
+
+func ownEvent(t *testing.T, name string) []byte {
+	t.Helper()
+	b, err := os.ReadFile(filepath.Join("testdata", "events", name+".json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+func TestSpec_A15_TwelveRequestsUnderTheEmulator(t *testing.T) {
+	f := start(t, "little-stage-lambda")
+	began := time.Now()
+	account := ownEvent(t, "v2-account")
+	var statuses []int
+	for i := range 12 {
+		b := f.book(account)
+		statuses = append(statuses, b.StatusCode)
+		if b.StatusCode == 201 {
+			if b.Headers["x-ratelimit-limit"] != "10" || !strings.Contains(b.Body, "confirmed") || b.Headers["retry-after"] != "" {
+				t.Errorf("call %d: %+v", i, b)
+			}
+			continue
+		}
+		if b.Headers["retry-after"] != "2" || b.Headers["x-ratelimit-remaining"] != "0" || b.Headers["content-type"] != "application/json" ||
+			!strings.Contains(b.Body, `"error":"rate_limited"`) || !strings.Contains(b.Body, `"message":"Your plan allows 30 reservations per minute. Try again in 2 seconds."`) {
+			t.Errorf("call %d: %+v", i, b)
+		}
+	}
+	// Ten at once, and on a slow machine what has refilled meanwhile.
+	refilled := int(time.Since(began) / (2 * time.Second))
+	allowed := strings.Count(fmt.Sprint(statuses), "201")
+	if allowed < 10 || allowed > 10+refilled || refilled == 0 && fmt.Sprint(statuses[10:]) != "[429 429]" {
+		t.Errorf("%v within %v", statuses, time.Since(began))
+	}
+	if n := f.calls.of("UpdateItem"); n > 12 {
+		t.Errorf("%d writes for ten allowed calls and two refusals", n)
+	}
+
+	// Nobody, an empty sub and forged fields are all the address.
+	for _, name := range []string{"v2-anonymous", "v2-empty-sub", "v2-forged-headers"} {
+		if b := f.book(ownEvent(t, name)); b.StatusCode != 201 {
+			t.Errorf("%s: %+v", name, b)
+		}
+	}
+	items := f.items()
+	if len(items) != 2 || items["account#customer-42"] == 0 || items["ip#198.51.100.7"] == 0 {
+		t.Errorf("items %v", items)
+	}
+	// Whole seconds: now, 20 s until the bucket is full, and an hour.
+	for key, at := range items {
+		if left := at - time.Now().Unix(); left < 3600-30 || left > 3620+5 {
+			t.Errorf("%s expires in %d s", key, left)
+		}
+	}
+	f.checkLines(statuses)
+}
+
+// checkLines reads the lines of the function: one metric for each call, in the
+// form that CloudWatch takes, and one warning for each refusal.
+func (f *function) checkLines(statuses []int) {
+	f.t.Helper()
+	metrics, refused := 0, 0
+	for s := bufio.NewScanner(strings.NewReader(f.log.String())); s.Scan(); {
+		var line struct {
+			AWS       json.RawMessage `json:"_aws"`
+			Service   string
+			ColdStart int
+			Msg, Key  string
+			RequestID string `json:"request_id"`
+		}
+		if json.Unmarshal(s.Bytes(), &line) != nil {
+			continue // the emulator's own
+		}
+		switch {
+		case line.AWS != nil:
+			if metrics++; line.Service != "little-stage-lambda" || line.RequestID == "" || (line.ColdStart == 1) != (metrics == 1) {
+				f.t.Errorf("metric %d: %s", metrics, s.Text())
+			}
+		case line.Msg == "rate limited":
+			if refused++; len(line.Key) != 24 || line.RequestID == "" {
+				f.t.Errorf("line %s", s.Text())
+			}
+		}
+	}
+	if metrics != len(statuses)+3 || refused != strings.Count(fmt.Sprint(statuses), "429") || strings.Contains(f.log.String(), "customer-42") {
+		f.t.Errorf("%d metric lines, %d refusals", metrics, refused)
+	}
+}
+
+func TestSpec_A10_SettingsComeFromTheEnvironment(t *testing.T) {
+	f := start(t, "little-stage-lambda", "REFILL_PER_SECOND=10", "BUCKET_CAPACITY=3")
+	account := ownEvent(t, "v2-account")
+	refused := time.Time{}
+	for i := 0; refused.IsZero(); i++ {
+		switch b := f.book(account); {
+		case b.StatusCode == 429:
+			if refused = time.Now(); b.Headers["retry-after"] != "1" || b.Headers["x-ratelimit-limit"] != "3" {
+				t.Errorf("%+v", b)
+			}
+		case i > 1000:
+			t.Fatal("nothing is refused")
+		}
+	}
+	// After the advertised wait it passes.
+	f.await(func() bool { return time.Since(refused) >= time.Second }, "the clock stands still")
+	if b := f.book(account); b.StatusCode != 201 {
+		t.Errorf("after the wait: %+v", b)
+	}
+}
+
+// R31: a container is frozen between two calls, and thaws.
+func TestAFrozenFunctionGoesOn(t *testing.T) {
+	f := start(t, "little-stage-lambda")
+	account := ownEvent(t, "v2-account")
+	for i := range 3 {
+		if b := f.book(account); b.StatusCode != 201 {
+			t.Fatalf("call %d: %+v", i, b)
+		}
+		child := f.child()
+		syscall.Kill(child, syscall.SIGSTOP)
+		f.await(func() bool { return state(child) == "T" }, "the function does not stop")
+		syscall.Kill(child, syscall.SIGCONT)
+	}
+	if b := f.book(account); b.StatusCode != 201 || f.calls.of("UpdateItem") > 6 {
+		t.Errorf("%+v, %d writes", b, f.calls.of("UpdateItem"))
+	}
+}
+
+// child is the process of the function itself.
+func (f *function) child() int {
+	f.t.Helper()
+	tasks, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", f.cmd.Process.Pid))
+	var pids []string
+	for _, task := range tasks { // a child is listed with the thread that started it
+		b, _ := os.ReadFile(task) // a thread may have ended
+		pids = append(pids, strings.Fields(string(b))...)
+	}
+	if len(pids) != 1 {
+		f.t.Fatalf("the emulator has the children %v: %v", pids, err)
+	}
+	pid, err := strconv.Atoi(pids[0])
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	return pid
+}
+
+func state(pid int) string {
+	b, _ := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	_, rest, _ := strings.Cut(string(b), ") ")
+	s, _, _ := strings.Cut(rest, " ")
+	return s
+}
+
+func TestSpec_B02_PlansAndOperationsUnderTheEmulator(t *testing.T) {
+	f := start(t, "appsync-quotas")
+	field := func(parent, name, sub, groups, prompt string) []byte {
+		return fmt.Appendf(nil, `{"arguments":{"prompt":%q},"identity":{"sub":%q,"claims":{"sub":%q,"cognito:groups":%s}},"request":{"headers":{}},"info":{"fieldName":%q,"parentTypeName":%q}}`,
+			prompt, sub, sub, groups, name, parent)
+	}
+	// B1: other fields pass without a store call.
+	if got := string(f.invoke(field("Query", "ping", "u", "[]", ""))); got != `{"data":"pong"}` {
+		t.Error(got)
+	}
+	if f.calls.of("UpdateItem") != 0 {
+		t.Error("a field without limit was counted")
+	}
+	// B8: what fails is not counted.
+	for range 3 {
+		if got := string(f.invoke(field("Mutation", "generate", "u", "[]", ""))); !strings.Contains(got, `"errorType":"BadRequest"`) {
+			t.Fatal(got)
+		}
+	}
+	for i := range 12 { // B2: ten a minute
+		got := string(f.invoke(field("Mutation", "generate", "u", `["unheard-of"]`, "p")))
+		if want := map[bool]string{true: `{"data":"generate: p"}`, false: `"errorType":"LimitExceeded","errorInfo":{"operation":"generate","limit":10,"used":10,`}[i < 10]; !strings.Contains(got, want) {
+			t.Errorf("call %d: %s", i, got)
+		}
+	}
+	// B3: of several entitlements the highest counts, and what was used stays.
+	if got := string(f.invoke(field("Mutation", "generate", "u", `["free","advanced"]`, "p"))); got != `{"data":"generate: p"}` {
+		t.Error(got)
+	}
+	// B5: usage tells, and takes nothing.
+	usage := string(f.invoke(field("Query", "usage", "u", `["advanced"]`, "")))
+	if !strings.Contains(usage, `"name":"generate","operation":"generate","plan":"advanced","limit":100,"used":11,"remaining":89,"period":"minute"`) {
+		t.Error(usage)
+	}
+	if items := f.items(); len(items) != 1 || items["account#u"] == 0 {
+		t.Errorf("items %v", items)
+	}
+	// A batch, of which every element has its own answer.
+	batch := "[" + string(field("Query", "analyze", "v", "[]", "1")) + "," + string(field("Query", "ping", "v", "[]", "")) + "," + string(field("Query", "analyze", "w", "[]", "")) + "]"
+	if got := string(f.invoke([]byte(batch))); got != `[{"data":"analyze: 1"},{"data":"pong"},{"data":null,"errorMessage":"prompt is missing","errorType":"BadRequest"}]` {
+		t.Error(got)
+	}
+}
