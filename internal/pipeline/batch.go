@@ -113,7 +113,7 @@ func (p *Pipeline) serve(l *lane, pending []*take) {
 	l.mu.Lock()
 	known := l.state
 	l.mu.Unlock()
-	took := false
+	took, busy := false, false
 	fresh := false // known came from the store in this very batch
 	now := p.now()
 	var w plan.Write
@@ -154,8 +154,8 @@ func (p *Pipeline) serve(l *lane, pending []*take) {
 		state, at, applied, err := p.write(ctx, l, &w, true)
 		if errors.Is(err, p.o.Errors.Throttled) {
 			l.held(pending, err)
-			if sleep(ctx, l.calm(p, true)) {
-				now = p.now()
+			if sleep(ctx, l.slow(p, busy)) {
+				busy, now = true, p.now()
 				continue
 			}
 		}
@@ -163,7 +163,7 @@ func (p *Pipeline) serve(l *lane, pending []*take) {
 			p.fail(l, pending, err)
 			return
 		}
-		l.calm(p, false)
+		l.calm(p)
 		known, now, fresh = state, at, true
 		if vain++; vain >= patience {
 			most = 1 // others want the rest too: one may get what all together don't

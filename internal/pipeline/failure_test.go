@@ -156,7 +156,7 @@ func TestUnknownStaysUnknown(t *testing.T) {
 // second, and slowly more often again; other keys are not held up, and the store
 // is not taken for dead.
 func TestThrottlingSlowsOneKeyDown(t *testing.T) {
-	inBubble(t, Options{Deadline: 500 * time.Millisecond}, func(b *bench) {
+	inBubble(t, Options{Deadline: 3 * time.Second}, func(b *bench) {
 		s := spec(b.T, "q", "quota 100000/h")
 		busy := true
 		b.store.lost = func(_ int, tries []plan.Write) error {
@@ -165,20 +165,27 @@ func TestThrottlingSlowsOneKeyDown(t *testing.T) {
 			}
 			return nil
 		}
-		began := time.Now()
-		if _, err := b.ask(key("hot"), s, 1); !errors.Is(err, errThrottled) {
-			b.Errorf("%v", err)
+		gap := func() time.Duration {
+			synctest.Wait()
+			return b.lanes.by[key("hot")].gap
 		}
-		if took := time.Since(began); took != 500*time.Millisecond {
-			b.Errorf("held on for %v", took)
-		}
-		var gaps []time.Duration
-		for i, tr := range b.store.log[1:] {
-			gaps = append(gaps, tr.at.Sub(b.store.log[i].at))
-		}
-		for i, want := range []time.Duration{16, 32, 64, 128, 256} {
-			if i >= len(gaps) || gaps[i] != want*time.Millisecond {
-				b.Fatalf("the gaps were %v", gaps)
+		for want := 16 * time.Millisecond; want <= 2048*time.Millisecond; want *= 2 {
+			before, began := b.store.trips(), time.Now()
+			if _, err := b.ask(key("hot"), s, 1); !errors.Is(err, errThrottled) {
+				b.Errorf("%v", err)
+			}
+			if took := time.Since(began); took > 3*time.Second {
+				b.Errorf("held on for %v", took)
+			}
+			log := b.store.log[before:]
+			for i := 1; i < len(log); i++ {
+				if wait := log[i].at.Sub(log[i-1].at); wait < want/2 || wait > want*3/2 {
+					b.Errorf("with a gap of %v it was tried again after %v", want, wait)
+				}
+			}
+			<-time.After(5 * time.Second)
+			if got := gap(); got != min(want, time.Second) {
+				b.Errorf("the gap is %v, want %v", got, want)
 			}
 		}
 		b.trip(1, "another key", func() {
@@ -186,36 +193,27 @@ func TestThrottlingSlowsOneKeyDown(t *testing.T) {
 				b.Error("refused")
 			}
 		})
-		for range 20 {
-			_, _ = b.ask(key("hot"), s, 1)
-		}
-		synctest.Wait()
-		l := b.lanes.by[key("hot")]
-		if l.gap != time.Second {
-			b.Errorf("the gap is %v", l.gap)
-		}
 		if b.breaker.open {
 			b.Error("the breaker has opened")
 		}
-		<-time.After(2 * time.Second)
-		synctest.Wait()
 		busy = false
-		before, at := l.gap, b.store.trips()
-		for n := 0; l.gap > 0; n++ {
-			if !b.must(key("hot"), s, 1) {
+		<-time.After(2 * time.Second)
+		n := 0
+		for before := gap(); before > 0; n++ {
+			if !b.must(key("hot"), s, 1) || n > 130 {
 				b.Fatal("refused")
 			}
 			<-time.After(time.Second)
-			synctest.Wait()
-			if l.gap > 0 && l.gap != before-before/8 || n > 40 {
-				b.Fatalf("the gap went from %v to %v", before, l.gap)
+			now := gap()
+			if faster := 1/now.Seconds() - 1/before.Seconds(); now > 0 && (faster < 0.99 || faster > 1.01) {
+				b.Fatalf("the gap went from %v to %v", before, now)
 			}
-			before = l.gap
+			before = now
 		}
-		if n := b.store.trips() - at; n < 30 {
+		if n < 110 { // from one a second to one in 8 ms
 			b.Errorf("the gap was gone after %d trips", n)
 		}
-		if st := b.Stats(); st.Throttled < 15 {
+		if st := b.Stats(); st.Throttled < 20 {
 			b.Errorf("%+v", st)
 		}
 	})

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -41,7 +42,8 @@ type take struct {
 	err      error
 	done     chan struct{}
 	left     bool  // the caller has gone: what is taken is given back
-	why      error // what has held it up so far
+	sent     bool  // it has left the queue
+	why      error // what has held it up since
 }
 
 // update is a change that is not a take: a give-back, a charge, a reset.
@@ -118,10 +120,17 @@ func (p *Pipeline) wait(ctx, asking context.Context, l *lane, t *take, keep bool
 		return gone
 	}
 	t.left = !keep
-	if t.why == nil {
-		t.why = p.o.Errors.OutcomeUnknown
+	why := t.why
+	switch {
+	case why != nil:
+	case t.sent || p.o.NoCoalescing:
+		why = p.o.Errors.OutcomeUnknown
+	case l.gap > 0:
+		why = p.o.Errors.Throttled
+	default:
+		why = p.o.Errors.Unreachable
 	}
-	return fmt.Errorf("%w: no answer within %v", t.why, p.o.Deadline)
+	return fmt.Errorf("%w: no answer within %v", why, p.o.Deadline)
 }
 
 // held notes what holds calls up, for those that can't wait for its end.
@@ -152,6 +161,9 @@ func (p *Pipeline) run(l *lane) {
 		l.takes, l.updates = nil, nil
 		if len(takes) > maxBatch {
 			takes, l.takes = takes[:maxBatch:maxBatch], takes[maxBatch:]
+		}
+		for _, t := range takes {
+			t.sent = true
 		}
 		l.mu.Unlock()
 		began := p.clock()
@@ -212,20 +224,27 @@ func (p *Pipeline) remember(l *lane, state *plan.Cells, now int64, began time.Du
 	l.seenAt.Store(int64(began))
 }
 
-// calm sets how long the next write to a busy item has to wait: twice as long
-// whenever the store finds the item too busy, and slowly less again after.
-func (l *lane) calm(p *Pipeline, throttled bool) time.Duration {
+// slow sets how long the next write to a busy item has to wait, twice as long
+// for every batch that the store finds too much, and returns a wait before the
+// same write is tried again. It varies, so that processes don't meet again.
+func (l *lane) slow(p *Pipeline, again bool) time.Duration {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	switch {
-	case throttled:
-		l.gap = min(2*max(l.gap, p.o.Gap), maxGap)
-	case l.gap > 0:
-		if l.gap -= l.gap / 8; l.gap <= p.o.Gap {
-			l.gap = 0
-		}
+	if !again {
+		l.gap = min(2*max(l.gap, p.o.Gap), max(p.o.Gap, p.o.Deadline/2), maxGap)
 	}
-	return l.gap
+	return l.gap/2 + rand.N(l.gap)
+}
+
+// calm lets a lane go slowly faster again: by one write a second for every write
+// that gets through. Sums that rise and shares that fall bring the processes that
+// meet at an item to about the same pace.
+func (l *lane) calm(p *Pipeline) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.gap -= time.Duration(float64(l.gap) * l.gap.Seconds() / (1 + l.gap.Seconds())); l.gap <= p.o.Gap {
+		l.gap = 0
+	}
 }
 
 // own is a context for a trip: it has the values of the call that began it, and
@@ -255,14 +274,15 @@ func (p *Pipeline) update(l *lane, u *update) error {
 		now = at
 	}
 	var w plan.Write
+	busy := false
 	for trips := 0; trips < maxTrips; {
 		w.Reset()
 		if !u.next(known, now, &w) {
 			return nil
 		}
 		state, at, applied, err := p.write(ctx, l, &w, u.sure)
-		if errors.Is(err, p.o.Errors.Throttled) && sleep(ctx, l.calm(p, true)) {
-			now = p.now()
+		if errors.Is(err, p.o.Errors.Throttled) && sleep(ctx, l.slow(p, busy)) {
+			busy, now = true, p.now()
 			continue
 		}
 		if err != nil || applied {

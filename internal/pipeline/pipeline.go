@@ -60,7 +60,7 @@ const (
 	patience   = 3           // of them, after which a batch asks for less
 	memoAge    = time.Second // for which a memo may refuse
 	defaultGap = 8 * time.Millisecond
-	maxGap     = time.Second
+	maxGap     = time.Second // and half a deadline, so that a call can have its turn
 	maxIdle    = 4 * defaultGap
 	maxBatch   = 4096 // calls in one write
 )
