@@ -1,8 +1,6 @@
 package policy
 
 import (
-	"bufio"
-	"bytes"
 	"crypto"
 	"crypto/ecdsa"
 	"crypto/ed25519"
@@ -10,7 +8,6 @@ import (
 	"crypto/sha256"
 	"crypto/subtle"
 	"crypto/x509"
-	"encoding/hex"
 	"encoding/pem"
 	"errors"
 	"io"
@@ -169,84 +166,6 @@ func (l *loader) publicKey(n *node) crypto.PublicKey {
 		l.wrong(n, "use RSA, ECDSA or Ed25519", "%s holds a key of another kind", show(n.text))
 	}
 	return key
-}
-
-// readKeys reads lines of OWNER PLAN SHA256HEX into keys. Mistakes are reported
-// at their line of that file, without the line's text: somebody may have put a
-// key there instead of its hash.
-func (l *loader) readKeys(keys *APIKeys, n *node, plans []string) {
-	text := l.readFile(n)
-	if text == nil {
-		return
-	}
-	lines := map[digest]int{}
-	d := &document{file: n.text}
-	wrong := func(line, col int, hint, format string, args ...any) {
-		d.report(Error, line, col, 1, hint, format, args...)
-	}
-	sc := bufio.NewScanner(bytes.NewReader(text))
-	sc.Buffer(nil, 64<<10)
-	line := 0
-	for sc.Scan() {
-		line++
-		words := strings.Fields(sc.Text())
-		if len(words) == 0 || strings.HasPrefix(words[0], "#") {
-			continue
-		}
-		if len(words) > 3 && strings.HasPrefix(words[3], "#") {
-			words = words[:3]
-		}
-		if len(words) != 3 {
-			wrong(line, 1, "write OWNER PLAN SHA256HEX, with - for no plan", "3 words are expected, and the line has %d", len(words))
-			continue
-		}
-		col := func(i int) int { return strings.Index(sc.Text(), words[i]) + 1 }
-		owner, plan := words[0], words[1]
-		if len(owner) > maxID || strings.ContainsFunc(owner, func(r rune) bool { return r < ' ' || r == 0x7f }) {
-			wrong(line, 1, "", "the owner's name has control characters, or more than %d bytes", maxID)
-			continue
-		}
-		if plan == "-" {
-			plan = ""
-		} else if !contains(plans, plan) {
-			what := "the plan"
-			if nameForm.MatchString(plan) { // anything else may be a key in the wrong place
-				what = "plan " + show(plan)
-			}
-			wrong(line, col(1), suggest(plan, plans, "write - for a key without a plan"), "%s is unknown", what)
-		}
-		sum, err := hex.DecodeString(words[2])
-		if err != nil || len(sum) != sha256.Size {
-			wrong(line, col(2), "printf %s KEY | sha256sum prints it", "the third word is not a SHA-256 in 64 hexadecimal digits")
-			continue
-		}
-		hash := digest(sum)
-		if emptyKey(hash) {
-			wrong(line, col(2), "make a key first: openssl rand -hex 32", "this is the SHA-256 of an empty text: no key was hashed")
-			continue
-		}
-		if first := lines[hash]; first > 0 {
-			wrong(line, col(2), "give every owner a key of its own", "this key is listed already, in line %d", first)
-			continue
-		}
-		keys.add(hash, APIKey{owner, plan})
-		lines[hash] = line
-	}
-	if err := sc.Err(); err != nil {
-		wrong(line+1, 1, "", "the line cannot be read: %v", err)
-	}
-	l.problems = append(l.problems, d.problems...)
-}
-
-// emptyKey reports whether nothing was hashed, or an empty line, as a shell does
-// that has no key to hash.
-func emptyKey(sum digest) bool {
-	for _, text := range []string{"", "\n", "\r\n", " \n"} {
-		if sum == digest(sha256.Sum256([]byte(text))) {
-			return true
-		}
-	}
-	return false
 }
 
 // jwksURL checks where a key set is fetched from.

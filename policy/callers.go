@@ -33,9 +33,10 @@ type caller struct {
 }
 
 // sourceOf reads jwt.CLAIM, api_key.owner, api_key.plan or client_ip. What
-// cannot be read is taken for a claim, so that the rest is checked as usual.
-func (l *loader) sourceOf(n *node, what string, known ...string) (caller, bool) {
-	if !l.is(n, scalar, what) {
+// cannot be read is taken for a claim, so that the rest is checked as usual. It
+// stands in field and is for what.
+func (l *loader) sourceOf(n *node, field, what string, known ...string) (caller, bool) {
+	if !l.is(n, scalar, field) {
 		return caller{from: fromClaim}, false
 	}
 	switch claim, isClaim := strings.CutPrefix(n.text, "jwt."); {

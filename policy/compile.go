@@ -81,7 +81,7 @@ func (k *compiler) compileCallers() {
 			continue
 		}
 		seen[name] = true
-		made, ok := k.sourceOf(c.source, "a caller", "api_key.owner", "client_ip")
+		made, ok := k.sourceOf(c.source, name, "a caller", "api_key.owner", "client_ip")
 		switch {
 		case ok && name == addressKind && made.from != fromAddress:
 			k.wrong(c.source, "write ip: client_ip, or choose another name", "the caller %s is the address: another source would mix its items with those of addresses", show(name))
@@ -393,10 +393,8 @@ func (k *compiler) compileLimits() {
 func (k *compiler) compileAuth() {
 	a := &k.config.auth
 	k.p.auth.JWT = a.jwt
-	if a.apiKeyAt == nil || a.keyFile == nil || a.header == "" {
-		return
-	}
 	switch {
+	case a.headerAt == nil:
 	case a.header == "Host":
 		k.wrong(a.headerAt, "use a header of its own, such as x-api-key", "Host names the server, and is not kept among the headers")
 	case a.header == "Authorization" && a.jwt != nil:
@@ -409,9 +407,9 @@ func (k *compiler) compileAuth() {
 	if k.p.plansFrom.from == fromKeyPlan {
 		plans = append(plans, k.p.plans...)
 	}
-	keys := &APIKeys{Header: a.header}
-	if k.is(a.keyFile, scalar, "file") {
-		k.readKeys(keys, a.keyFile, plans)
+	if a.keyFile == nil || !k.is(a.keyFile, scalar, "file") {
+		return
 	}
-	k.p.auth.APIKeys = keys
+	k.p.auth.APIKeys = &APIKeys{Header: a.header}
+	k.readKeys(k.p.auth.APIKeys, a.keyFile, plans)
 }

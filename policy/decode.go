@@ -164,7 +164,7 @@ var nameForm = regexp.MustCompile(`^[a-z][a-z0-9-]{0,31}$`)
 
 // checkName reports a name that cannot be part of keys and counters.
 func (l *loader) checkName(n *node, what string) bool {
-	if !l.is(n, scalar, what) {
+	if !l.is(n, scalar, "the name of "+what) {
 		return false
 	}
 	if !nameForm.MatchString(n.text) {

@@ -31,7 +31,7 @@ func (k *compiler) compilePlans() {
 	k.orderPlans(plans)
 	k.p.plansFrom = caller{from: fromClaim, claim: "plans"}
 	if k.from != nil {
-		if c, ok := k.sourceOf(k.from, "plans", "api_key.plan"); ok {
+		if c, ok := k.sourceOf(k.from, "from", "plans", "api_key.plan"); ok {
 			k.p.plansFrom = c
 		}
 	}

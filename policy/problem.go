@@ -63,15 +63,20 @@ func (ps Problems) Error() string {
 	return strings.TrimSuffix(b.String(), "\n")
 }
 
-// excerpt renders a line with a caret under n characters from column col on.
-// Long lines are cut around the caret; characters that could move a terminal's
-// cursor are replaced.
+// excerpt renders a line of a source, or nothing where there is none.
 func excerpt(source []string, line, col, n int) string {
-	const widest, before = 100, 60
 	if line < 1 || line > len(source) || col < 1 {
 		return ""
 	}
-	text := []rune(printable(source[line-1]))
+	return excerptOf(source[line-1], line, col, n)
+}
+
+// excerptOf renders a line with a caret under n characters from column col on.
+// Long lines are cut around the caret; characters that could move a terminal's
+// cursor are replaced.
+func excerptOf(content string, line, col, n int) string {
+	const widest, before = 100, 60
+	text := []rune(printable(content))
 	lead, tail := "", ""
 	from, to := 0, len(text)
 	if len(text) > widest {

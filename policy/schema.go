@@ -38,7 +38,6 @@ type authConf struct {
 	header   string
 	headerAt *node
 	keyFile  *node
-	apiKeyAt *node
 }
 
 type callerConf struct{ name, source *node }
@@ -148,7 +147,6 @@ func (l *loader) readAuth(n *node, c *authConf) {
 	l.object(n, "auth",
 		row{"jwt", false, func(n *node) { c.jwt = l.readJWT(n) }},
 		row{"api_keys", false, func(n *node) {
-			c.apiKeyAt = n
 			l.object(n, "api_keys",
 				row{"header", true, func(n *node) { c.headerAt, c.header = n, l.headerName(n, n.text) }},
 				row{"file", true, keep(&c.keyFile)},
