@@ -1,7 +1,7 @@
 # make help says what there is. Everything covers every module of go.work.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup check test bench bench-dynamo cover
+.PHONY: help setup check test bench bench-dynamo bench-lambda cover
 
 # The packages of all modules of the workspace, as patterns.
 packages = $$(go list -m -f '{{.Dir}}/...')
@@ -27,3 +27,6 @@ cover: setup ## the tests with coverage: cover.out, and the share per package
 
 bench-dynamo: setup ## reads, writes and trips per decision on a DynamoDB table, beside the classic scheme
 	go test -run='^$$' -bench='^BenchmarkDynamo$$' -benchtime=1x ./dynamostore
+
+bench-lambda: ## size and start-up time of a Lambda function, without weir and with a policy of 20 limits
+	go test -run='^$$' -bench='^BenchmarkStartup$$' -benchtime=1x ./lambdalimit

@@ -25,6 +25,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 
 	"github.com/weirlabs/weir/dynamostore"
+	"github.com/weirlabs/weir/engine"
 	"github.com/weirlabs/weir/internal/dynalite"
 )
 
@@ -466,4 +467,64 @@ func TestSpec_B02_PlansAndOperationsUnderTheEmulator(t *testing.T) {
 	if got := string(f.invoke([]byte(batch))); got != `[{"data":"analyze: 1"},{"data":"pong"},{"data":null,"errorMessage":"prompt is missing","errorType":"BadRequest"}]` {
 		t.Error(got)
 	}
+}
+
+func TestAFunctionThatCannotStartSaysWhy(t *testing.T) {
+	builtBinaries.Store(true)
+	dir, err := binaries()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for want, env := range map[string][]string{
+		"BUCKET_TABLE is not set":                                  {"AWS_REGION=eu-central-1"},
+		`BUCKET_CAPACITY is \"lots\": it must be a number above 0`: {"AWS_REGION=eu-central-1", "BUCKET_TABLE=t", "BUCKET_CAPACITY=lots"},
+		"REFILL_PER_SECOND":                                        {"AWS_REGION=eu-central-1", "BUCKET_TABLE=t", "REFILL_PER_SECOND=-1"},
+		"set AWS_REGION":                                           {"BUCKET_TABLE=t"},
+	} {
+		c := exec.Command(filepath.Join(dir, "little-stage-lambda-amd64", "bootstrap"))
+		c.Env = append([]string{"HOME=" + t.TempDir()}, env...)
+		out, err := c.CombinedOutput()
+		if c.ProcessState.ExitCode() != 1 || !strings.Contains(string(out), want) {
+			t.Errorf("%v: %v\n%s", env, err, out)
+		}
+	}
+}
+
+// R31: what a process knew before it was suspended is old when it goes on.
+func TestASuspendOf15MinutesIsAClockStep(t *testing.T) {
+	server := dynalite.Start(t, dynalite.Options{})
+	client, err := dynamostore.NewClient(context.Background(), "us-east-1", server.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var now atomic.Int64
+	now.Store(time.Now().UnixNano())
+	store, err := dynamostore.New(client, dynamostore.Options{Table: "limits", Now: now.Load})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := store.Create(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	e := newEngine(t, strings.Replace(simple, "quota 2/h", "0.01/s burst 2", 1), func(o *engine.Options) {
+		o.Store, o.Now, o.Deadline = store, now.Load, 5*time.Second
+	})
+	f := Wrap(func(context.Context, any) (any, error) { return map[string]any{"statusCode": 200}, nil }, e, Options{})
+	status := func() int {
+		out, err := f(context.Background(), httpEvent("GET", "/", "a"))
+		return answerOf(t, out, err).StatusCode
+	}
+	expect := func(when string, want ...int) {
+		t.Helper()
+		for i, w := range want {
+			if got := status(); got != w {
+				t.Errorf("%s: call %d: %d, want %d", when, i, got, w)
+			}
+		}
+	}
+	expect("at first", 200, 200, 429, 429)
+	now.Add(int64(15 * time.Minute)) // 9 would have refilled; the bucket holds 2
+	expect("after the suspend", 200, 200, 429, 429)
+	now.Add(-int64(15 * time.Minute)) // a clock that is set back refills nothing
+	expect("set back", 429, 429)
 }
