@@ -145,9 +145,12 @@ func (l *Limiter) Take(ctx context.Context, ops ...Op) (d Decision, err error) {
 		c := call{limiter: l, ops: []Op{*op}}
 		return c.take(ctx)
 	}
-	var v plan.Verdict
-	op.spec().StepTo(&v, state, now, cost)
-	d.of(op.Limit, cost, &v)
+	spec := op.spec()
+	if b, ok := spec.StepUsual(state, now, cost); ok {
+		d.of(op.Limit, cost, b, spec.Max())
+	} else {
+		d = decide(op.Limit, cost, spec.Step(state, now, cost))
+	}
 	l.local.Unlock(op.Key)
 	if l.observer != nil {
 		l.tell(ctx, op, &d)
@@ -346,22 +349,22 @@ func (op *Op) spec() *plan.Spec {
 
 // decide turns a verdict into a Decision.
 func decide(limit Limit, cost int64, v plan.Verdict) (d Decision) {
-	d.of(limit, cost, &v)
+	d.of(limit, cost, v.Brief(), v.Max)
+	if v.Never {
+		d.Reason = ReasonNever
+	}
 	if v.Unseen {
 		d.Unknown, d.Remaining = true, 0
 	}
 	return d
 }
 
-// of makes a zero Decision that of a verdict on a state which was looked at.
-func (d *Decision) of(limit Limit, cost int64, v *plan.Verdict) {
-	d.Limit, d.Allowed, d.Cost = limit, v.OK, cost
-	d.Used, d.RetryAfter, d.ResetAfter = v.Used, time.Duration(v.Wait), time.Duration(v.Reset)
-	d.Remaining = max(v.Max-v.Used, 0)
-	switch {
-	case v.Never:
-		d.Reason = ReasonNever
-	case !v.OK:
+// of makes a zero Decision that of a limit which can hold most now.
+func (d *Decision) of(limit Limit, cost int64, b plan.Brief, most int64) {
+	d.Limit, d.Allowed, d.Cost = limit, b.OK, cost
+	d.Used, d.Remaining = b.Used, max(most-b.Used, 0)
+	d.RetryAfter, d.ResetAfter = time.Duration(b.Wait), time.Duration(b.Reset)
+	if !b.OK {
 		d.Reason = ReasonLimit
 	}
 }

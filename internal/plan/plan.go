@@ -32,36 +32,48 @@ type Verdict struct {
 
 // Step takes n units from the state at a time, in place. A refusal takes
 // nothing; it only does what Tidy does. n is at least 1.
-func (s *Spec) Step(c *Cells, now, n int64) (v Verdict) {
-	s.StepTo(&v, c, now, n)
-	return v
+func (s *Spec) Step(c *Cells, now, n int64) Verdict {
+	switch s.alg {
+	case bucket:
+		b, usual := s.StepUsual(c, now, n)
+		if !usual {
+			return s.stepBucket(c, now, n)
+		}
+		v := Verdict{OK: b.OK, Max: s.max, Used: b.Used, Wait: b.Wait, Reset: b.Reset}
+		if b.OK {
+			v.Stamp = now + b.Reset
+		}
+		return v
+	case quota:
+		return s.stepQuota(c, now, n)
+	}
+	return s.stepWindow(c, now, n)
 }
 
-// StepTo is Step that writes its verdict to v, which is zero. A verdict that is
-// returned is copied on its way, at the cost of a third of a take.
-func (s *Spec) StepTo(v *Verdict, c *Cells, now, n int64) {
-	switch s.alg {
-	case quota:
-		*v = s.stepQuota(c, now, n)
-		return
-	case calendar, billing, sliding:
-		*v = s.stepWindow(c, now, n)
-		return
-	}
+// Brief is what a caller is told of a verdict, small enough to stay in registers:
+// a Verdict is copied on its way, at the cost of a third of a take.
+type Brief struct {
+	OK                bool
+	Used, Wait, Reset int64
+}
+
+// Brief is the verdict without what only the Limiter needs.
+func (v *Verdict) Brief() Brief { return Brief{v.OK, v.Used, v.Wait, v.Reset} }
+
+// StepUsual is Step for an item whose bucket is of exactly this limit, which is
+// the usual way. It reports false, and does nothing, where Step has to see.
+func (s *Spec) StepUsual(c *Cells, now, n int64) (b Brief, ok bool) {
 	slot := s.usual(c, now, n)
 	if slot == nil {
-		*v = s.stepBucket(c, now, n)
-		return
+		return b, false
 	}
 	level := max(slot.Value-now, 0)
-	if after := level + n*s.interval; after <= s.depth {
-		level = after
-		slot.Value = now + after
-		v.OK, v.Stamp = true, now+after
-	} else {
-		v.Wait = after - s.depth
+	after := level + n*s.interval
+	if after > s.depth {
+		return Brief{false, s.units(level), after - s.depth, level}, true
 	}
-	v.Max, v.Used, v.Reset = s.max, s.units(level), level
+	slot.Value = now + after
+	return Brief{true, s.units(after), 0, after}, true
 }
 
 // Plan appends to w the guards and actions that take n units, judging by what
