@@ -19,8 +19,14 @@ check: ## format, vet, tidy modules, staticcheck
 test: setup check ## everything: setup, check, and all tests with the race detector
 	@go run ./internal/testreport go test -json -race -shuffle=on $(packages)
 
-bench: setup ## the benchmarks of every module
-	go test -run='^$$' -bench=. -benchmem $(packages)
+# The number of keys up to which growth is measured; 10,000,000 take 5 GB.
+GROWTH ?= 10000000
+
+bench: setup ## weir beside its rivals and floors: one table, and docs/performance.md
+	go test -run='^$$' -bench='^BenchmarkAll$$' -benchtime=1x -timeout=1h ./bench -args -docs=$(CURDIR)/docs -growth=$(GROWTH)
+
+bench-packages: setup ## the benchmarks of every package
+	go test -run='^$$' -bench=. -benchmem $$(go list -m -f '{{.Dir}}/...' | grep -v '/bench/')
 
 cover: setup ## the tests with coverage: cover.out, and the share per package
 	@scripts/cover.sh

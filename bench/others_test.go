@@ -1,0 +1,218 @@
+package bench_test
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"net/http/httptest"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/weirlabs/weir"
+	"github.com/weirlabs/weir/bench/inproc"
+	"github.com/weirlabs/weir/bench/measure"
+	"github.com/weirlabs/weir/bench/middleware"
+	"github.com/weirlabs/weir/bench/remote"
+	"github.com/weirlabs/weir/bench/report"
+	"github.com/weirlabs/weir/boltstore"
+	"github.com/weirlabs/weir/internal/redistest"
+	"github.com/weirlabs/weir/memstore"
+)
+
+func onRedis(b *testing.B, r *report.Report) {
+	const keys = 10_000
+	ctx := context.Background()
+	server := redistest.Start(b, redistest.Options{})
+	speed := report.Section{Title: "On Redis", Intro: "Decisions a second in a closed loop, client and server on the same processors; 10,000 keys (Zipf, s = 1.1). \"Every call asks\" is NoCoalescing: each call is a write of its own, and nothing is remembered. As it comes, weir sends calls for one key together and remembers a refusal for a second at most. The first floor sends what weir sends, recorded, with every argument prepared; the second is a script that decides with a single integer. Both go through the same client."}
+	wait := report.Section{Title: "On Redis, waiting", Intro: "The time within which 99 of 100 decisions of the table above were answered."}
+	names := inproc.Keys(keys)
+	for _, want := range []bool{true, false} {
+		limit, mode := inproc.Never, "allowed"
+		if !want {
+			limit, mode = inproc.Once, "refused"
+		}
+		for _, callers := range []int{64, 256} {
+			peers := remote.Peers()
+			rates, p99, cpu := make([]samples, len(peers)), make([]samples, len(peers)), make([]float64, len(peers))
+			for range *rounds {
+				for i, p := range peers {
+					server.Do(b, "FLUSHALL")
+					instance, err := p.Start(ctx, server.Addr, callers, limit, names)
+					if err != nil {
+						b.Fatal(err)
+					}
+					measure.Heap()
+					got := remote.Run(ctx, instance, keys, callers, 5**turn, want)
+					instance.Close()
+					c := measure.Cost{Wrong: got.Wrong, Calls: got.Calls}
+					rates[i].add(got.PerSecond, c)
+					rates[i].errors += got.Errors
+					p99[i].add(got.P99, measure.Cost{})
+					cpu[i] += got.CPU / float64(*rounds)
+				}
+			}
+			what := fmt.Sprintf("%d callers, %s", callers, mode)
+			// The store alone is held against the same rows.
+			for base, of := range []string{remote.Weir, remote.Store} {
+				var rows, waits []report.Row
+				name := what
+				if base > 0 {
+					name += ", store alone"
+				}
+				for i, p := range peers {
+					ours := strings.HasPrefix(p.Name, "weir")
+					if ours && p.Name != of && (base > 0 || p.Name == remote.Store) {
+						continue
+					}
+					row, late := rates[i].row(name, p.Name, "/s"), p99[i].row(name, p.Name, "us")
+					if ours {
+						row.Note = strings.TrimPrefix(fmt.Sprintf("%s, %.1f us of the client's processor", row.Note, cpu[i]), ", ")
+					}
+					rows, waits = append(rows, row), append(waits, late)
+				}
+				speed.Rows = append(speed.Rows, compare(rows, map[string]*report.Bar{
+					remote.Raw: report.AtLeast(0.93), remote.Minimal: report.AtLeast(0.80), remote.RedisRate: report.AtLeast(2.1)})...)
+				wait.Rows = append(wait.Rows, compare(waits, map[string]*report.Bar{remote.Raw: report.AtMost(1.3)})...)
+			}
+			for i, p := range peers {
+				if strings.HasPrefix(p.Name, "weir") {
+					speed.Rows = append(speed.Rows, report.Row{What: what, Who: p.Name, Median: float64(rates[i].errors + rates[i].wrong), Unit: "errors and wrong answers", Bar: report.AtMost(0)})
+				}
+			}
+		}
+	}
+	r.Add(speed)
+	r.Add(wait)
+}
+
+func overHTTP(b *testing.B, r *report.Report) {
+	s := report.Section{Title: "net/http middleware", Intro: "Processor time of one request from handler to recorder, limit by address, not reached, header fields as they come. \"Over bare\" is what the middleware adds."}
+	peers := middleware.Peers()
+	times := make([]samples, len(peers))
+	sequence := measure.Zipf(1)
+	for range *rounds {
+		for i, p := range peers {
+			h, err := p.Wrap(inproc.Never, middleware.Handler())
+			if err != nil {
+				b.Fatal(err)
+			}
+			request := httptest.NewRequest("GET", "/v1/things", nil)
+			take := func(int) bool { return middleware.Serve(h, request) == 200 }
+			take(0)
+			measure.Heap()
+			c := measure.Loop(1, *turn, sequence, true, take)
+			times[i].add(c.CPU, c)
+		}
+	}
+	rows, over := []report.Row{}, []report.Row{}
+	bare, _, _ := measure.Median(times[0].figures)
+	bareAllocs, _, _ := measure.Median(times[0].allocs)
+	for i, p := range peers {
+		row := times[i].row("request", p.Name, "ns")
+		rows = append(rows, row)
+		if i == 0 {
+			continue
+		}
+		allocs, _, _ := measure.Median(times[i].allocs)
+		added := report.Row{What: "over bare", Who: p.Name, Median: row.Median - bare, Unit: "ns"}
+		more := report.Row{What: "over bare", Who: p.Name, Median: math.Round(allocs - bareAllocs), Unit: "allocations"}
+		if p.Name == middleware.Weir {
+			added.Bar, more.Bar = report.AtMost(600), report.AtMost(5)
+		} else {
+			added.Ratio = over[0].Median / added.Median
+		}
+		over = append(over, added, more)
+	}
+	s.Rows = append(rows, over...)
+	r.Add(s)
+}
+
+// onDisk measures the embedded store beside the memory store: served from
+// memory and written behind, and waiting for the disk.
+func onDisk(b *testing.B, r *report.Report) {
+	const keys = 10_000
+	s := report.Section{Title: "In a file", Intro: "boltstore beside memstore on 10,000 keys: processor time of one decision over a second, what is written behind included. With sync=always 64 callers wait for the disk, and share the waits: each commit is two of them."}
+	limit, err := inproc.WeirLimit(inproc.Never)
+	if err != nil {
+		b.Fatal(err)
+	}
+	made, sequence := inproc.WeirKeys(inproc.Keys(keys)), measure.Zipf(keys)
+	ctx := context.Background()
+	file, err := boltstore.Open(filepath.Join(b.TempDir(), "weir.db"), boltstore.Options{})
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer file.Close()
+	stores := []struct {
+		name  string
+		store weir.Store
+	}{{"memstore", memstore.New(memstore.Options{})}, {"boltstore, sync=interval", file}}
+	times := make([]samples, len(stores))
+	for range *rounds {
+		for i, st := range stores {
+			limiter := weir.NewLimiter(st.store, weir.Options{})
+			take := func(key int) bool {
+				d, err := limiter.Take(ctx, weir.Op{Limit: limit, Key: made[key]})
+				return d.Allowed && err == nil
+			}
+			for key := range made {
+				d, err := limiter.Take(ctx, weir.Op{Limit: limit, Key: made[key], Cost: 1_000_000_000})
+				if err != nil || !d.Allowed {
+					b.Fatalf("%s: %+v, %v", st.name, d, err)
+				}
+			}
+			measure.Heap()
+			began, calls := measure.CPU(), int64(0)
+			c := measure.Loop(1, time.Second, sequence, true, take)
+			calls = c.Calls
+			if err := file.Flush(ctx); err != nil {
+				b.Fatal(err)
+			}
+			times[i].add(float64(measure.CPU()-began)/float64(calls), c)
+		}
+	}
+	interval := times[1].row("10,000 keys, allowed", stores[1].name, "ns")
+	memory := times[0].row("10,000 keys, allowed", stores[0].name, "ns")
+	memory.Ratio, memory.Bar = interval.Median/memory.Median, report.AtMost(1.5)
+	s.Rows = append(s.Rows, interval, memory)
+
+	always, err := boltstore.Open(filepath.Join(b.TempDir(), "weir.db"), boltstore.Options{Sync: boltstore.SyncAlways})
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer always.Close()
+	limiter := weir.NewLimiter(always, weir.Options{Deadline: time.Minute})
+	var shared, rate samples
+	for range *rounds {
+		before, began := always.Stats().Commits, time.Now()
+		var mu sync.Mutex
+		var wg sync.WaitGroup
+		takes := int64(0)
+		for n := range 64 {
+			wg.Go(func() {
+				mine := int64(0)
+				for time.Since(began) < 5**turn {
+					if d, err := limiter.Take(ctx, weir.Op{Limit: limit, Key: made[n]}); err != nil || !d.Allowed {
+						b.Errorf("sync=always: %+v, %v", d, err)
+						return
+					}
+					mine++
+				}
+				mu.Lock()
+				takes += mine
+				mu.Unlock()
+			})
+		}
+		wg.Wait()
+		c := measure.Cost{Calls: takes}
+		shared.add(float64(takes)/float64(2*max(always.Stats().Commits-before, 1)), c)
+		rate.add(float64(takes)/time.Since(began).Seconds(), c)
+	}
+	row := shared.row("64 callers wait for the disk", "boltstore, sync=always", "takes a wait")
+	row.Bar = report.AtLeast(20)
+	s.Rows = append(s.Rows, row, rate.row("64 callers wait for the disk", "boltstore, sync=always", "/s"))
+	r.Add(s)
+}
