@@ -166,7 +166,7 @@ func newStage(c *common, chosen bool) (*stage, error) {
 
 func (d *stage) load() (*policy.Policy, error) {
 	return policy.Load(d.files, d.files.policy, policy.Options{
-		File: d.name,
+		File: d.name, CheckStore: checkStore,
 		// So that scenarios can come from many addresses. No file should say so.
 		TrustedProxies: []netip.Prefix{netip.MustParsePrefix("127.0.0.1/32")},
 	})

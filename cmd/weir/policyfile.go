@@ -21,5 +21,5 @@ func (d folder) Open(name string) (fs.File, error) {
 
 // loadPolicy reads a policy file. The error is policy.Problems.
 func loadPolicy(path string) (*policy.Policy, error) {
-	return policy.Load(folder(filepath.Dir(path)), filepath.Base(path), policy.Options{File: path})
+	return policy.Load(folder(filepath.Dir(path)), filepath.Base(path), policy.Options{File: path, CheckStore: checkStore})
 }

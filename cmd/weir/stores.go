@@ -14,6 +14,7 @@ import (
 	"time"
 
 	awshttp "github.com/aws/aws-sdk-go-v2/aws/transport/http"
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 	"github.com/redis/rueidis"
 
@@ -26,6 +27,37 @@ import (
 
 // This file is the only place that knows all stores: it turns a store's URL
 // into a store.
+
+// checkStore says whether a store can be what a policy's `store:` names, and keep
+// the policy's limits. It asks nothing of a server or a file: a policy may be
+// checked where they are not.
+func checkStore(text string, limits []weir.Limit) error {
+	u, err := parseStore(text)
+	if err != nil {
+		return err
+	}
+	keep := u.maxTTL
+	switch {
+	case u.redis():
+		s, err := redisstore.Open(text, redisstore.Options{}) // connects when it is first needed
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil // a certificate, which is where the store is used
+		}
+		if err != nil {
+			return err
+		}
+		keep = s.Caps().MaxKeep
+		if err := s.Close(); err != nil {
+			return err
+		}
+	case u.scheme == "dynamodb":
+		if _, err := dynamostore.New(dynamodb.New(dynamodb.Options{}), dynamostore.Options{Table: u.name, Prefix: u.params.Get("prefix"), MaxKeep: keep}); err != nil {
+			return err
+		}
+	}
+	m := memstore.New(memstore.Options{MaxKeys: 1})
+	return errors.Join(weir.NewLimiter(bounded{m, keep}, weir.Options{}).Check(limits...), m.Close())
+}
 
 // slowStart is how long a store may take to answer for the first time.
 const slowStart = 5 * time.Second

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/http/httputil"
 	"net/url"
+	"path/filepath"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -187,6 +188,41 @@ func TestOpenRedis(t *testing.T) {
 		}
 		if took := time.Since(began); took >= slowStart {
 			t.Errorf("%s: %s, although waiting changes nothing", text, took)
+		}
+	}
+}
+
+// The whole kind: check passes no store that the proxy refuses, and demo neither;
+// and refuses none that is merely not there.
+func TestCheckRefusesTheStoresThatNoProcessCanUse(t *testing.T) {
+	dir := t.TempDir()
+	t.Chdir(dir)
+	up := newRecorder(t, nil)
+	for store, ok := range map[string]bool{
+		"foo:bar": false, "weir.db": false, "memory:?x=1": false, "memory:name": false, "memory:?max_ttl=1h": false, "memory:?max_ttl=soon": false,
+		"bolt:": false, "bolt://weir.db": false, "bolt:weir.db?sync=never": false, "bolt:weir.db?max_ttl=1h": false,
+		"redis://": false, "redis://127.0.0.1:1?x=1": false, "redis://127.0.0.1:1?max_ttl=1h": false, "redis://u:secret@127.0.0.1:1?max_ttl=1h": false,
+		"dynamodb:": false, "dynamodb:t?x=1": false, "dynamodb:t?max_ttl=1h": false, "dynamodb:not a table": false, "dynamodb:t?create=perhaps": false,
+		"memory:": true, "memory:?max_ttl=24h": true, "bolt:none/weir.db": true, "redis://127.0.0.1:1": true, "dynamodb:no-such-table?region=us-east-1": true,
+		"rediss://127.0.0.1:1?ca=none.pem": true,
+	} {
+		file := writeFile(t, filepath.Join(dir, "weir.yaml"), fmt.Sprintf("weir: 1\nstore: %q\napplication:\n  limits:\n    - {name: all, match: GET /, by: ip, limit: quota 5/day}\n", store))
+		for _, command := range []string{"check " + file, "proxy -q --listen 127.0.0.1:0 --to " + up.URL + " -c " + file, "demo --once -q -c " + file} {
+			if ok && !strings.HasPrefix(command, "check") {
+				continue
+			}
+			var out, errs bytes.Buffer
+			code := run(t.Context(), strings.Fields(command), &out, &errs)
+			said := out.String() + errs.String()
+			if refused := code == 1 || code == 2; refused == ok || code == 0 && !ok {
+				t.Errorf("store: %s, weir %s: exit %d\n%s", store, command, code, said)
+			}
+			if !ok && !strings.Contains(said, file+":2:8: error: ") {
+				t.Errorf("store: %s, weir %s has no place:\n%s", store, command, said)
+			}
+			if strings.Contains(said, "secret") {
+				t.Errorf("store: %s, weir %s shows the password:\n%s", store, command, said)
+			}
 		}
 	}
 }
