@@ -26,6 +26,7 @@ type loader struct {
 	proxies []netip.Prefix // trusted beside those of the file
 
 	checkStore func(string, []weir.Limit) error // nil: any store may be named
+	onlyAuth   bool
 }
 
 // row is one field of an object: its name, whether it must be there, and what

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strings"
 
 	"github.com/weirlabs/weir"
 )
@@ -18,6 +19,7 @@ func (k *compiler) findings() {
 		k.misplaced(&k.described[i])
 		k.unreachable(&k.described[i])
 	}
+	k.unproven()
 	k.lonely()
 	k.exemptAll()
 	k.reversed()
@@ -236,7 +238,71 @@ func neverActs(a, b weir.Limit) bool {
 	case b.IsBucket():
 		return float64(b.Max())+perSecond(b)*a.Horizon().Seconds() <= float64(a.Max())
 	}
-	return period(b) >= a.Horizon().Seconds() && 2*b.Max() <= a.Max()
+	return sameWindows(a, b) && b.Max() <= a.Max() || period(b) >= a.Horizon().Seconds() && 2*b.Max() <= a.Max()
+}
+
+// sameWindows reports whether the windows of two limits of one list begin and end
+// together: those that start with the first counted call do so as well, because
+// every call counts in both or in neither.
+func sameWindows(a, b weir.Limit) bool {
+	switch {
+	case a.IsQuota() != b.IsQuota() || a.OnCalendar() != b.OnCalendar():
+		return false
+	case a.OnCalendar():
+		_, ofA, _ := strings.Cut(a.String(), "/") // "month calendar Europe/Berlin"
+		_, ofB, _ := strings.Cut(b.String(), "/")
+		return strings.TrimSuffix(ofA, " UTC") == strings.TrimSuffix(ofB, " UTC")
+	}
+	return period(a) == period(b)
+}
+
+// unproven finds callers of whom nobody can ever be one, because auth: verifies
+// no token, or no API key. A policy without auth: may be one of an edge that
+// identifies callers by itself.
+func (k *compiler) unproven() {
+	tokens, keys := k.p.auth.JWT != nil, k.p.auth.APIKeys != nil
+	if !tokens && !keys && !k.onlyAuth {
+		return
+	}
+	const addJWT, addKeys = "add auth: {jwt: {hs256_secret_env: NAME}}, public_key_file or jwks_url", "add auth: {api_keys: {header: x-api-key, file: partners.keys}}"
+	said := map[int]bool{}
+	check := func(at *node, n int) {
+		c := &k.p.callers[n]
+		switch {
+		case said[n]:
+			return
+		case c.from == fromClaim && !tokens:
+			k.doubt(at, addJWT, "nobody can be %s: it is taken from jwt.%s, and auth: verifies no tokens; what stands next in by: is counted, or the address", show(c.name), c.claim)
+		case c.from == fromKeyOwner && !keys:
+			k.doubt(at, addKeys, "nobody can be %s: it is taken from api_key.owner, and auth: verifies no API keys; what stands next in by: is counted, or the address", show(c.name))
+		default:
+			return
+		}
+		said[n] = true
+	}
+	keyless := false
+	for i := range k.described {
+		d := &k.described[i]
+		switch {
+		case d.conf.mode == "off":
+		case d.layer == Gateway:
+			if !keys && !keyless {
+				k.doubt(d.conf.name, addKeys, "nobody can have the gateway plan %s: auth: verifies no API keys", show(d.conf.name.text))
+			}
+			keyless = true
+		case d.rule.byPlan != nil && k.p.account >= 0:
+			check(d.conf.name, k.p.account)
+		default:
+			for f := range d.rule.by.forms {
+				for _, n := range d.rule.by.forms[f].callers {
+					check(d.conf.by, n)
+				}
+			}
+		}
+	}
+	if k.from != nil && len(k.operations) > 0 && (k.p.plansFrom.from == fromClaim && !tokens || k.p.plansFrom.from == fromKeyPlan && !keys) {
+		k.doubt(k.from, "verify what it is taken from under auth:", "nobody can have a plan but the first: plans come from %s, which auth: does not verify", k.from.text)
+	}
 }
 
 func period(l weir.Limit) float64 { return l.Period().Duration().Seconds() }

@@ -132,18 +132,27 @@ func TestCase_B164_AMountedConfigMap(t *testing.T) {
 
 func TestCase_B169_ALimitThatCannotAct(t *testing.T) {
 	for limits, want := range map[string]string{
-		"[10/s burst 20, 100/m burst 200]":      "", // the minute's rate is the lower one
-		"[10/s burst 20, 1000/m burst 200]":     "the limit `1000/m burst 200` never acts",
-		"[1/s burst 10, quota 100000/day]":      "the limit `quota 100000/day` never acts",
-		"[1/s burst 10, quota 80000/day]":       "",
-		"[quota 100/hour, quota 100/day]":       "", // an hour may hold the end of one day and the begin of the next
-		"[quota 1000/hour, quota 500/day]":      "the limit `quota 1000/hour` never acts",
-		"[quota 1000/minute, 1001/m]":           "", // two windows may meet within a second
-		"[quota 10/hour, 20/m burst 20]":        "the limit `20/m burst 20` never acts",
-		"[sliding 100/5m, quota 1000/day]":      "",
-		"[10/s burst 20, quota 100000/month]":   "",
-		"[quota 1/day, 10/s burst 20]":          "the limit `10/s burst 20` never acts",
-		"[0.5/s burst 10, sliding 2000000/10m]": "the limit `sliding 2000000/10m` never acts",
+		"[10/s burst 20, 100/m burst 200]":                                   "", // the minute's rate is the lower one
+		"[10/s burst 20, 1000/m burst 200]":                                  "the limit `1000/m burst 200` never acts",
+		"[1/s burst 10, quota 100000/day]":                                   "the limit `quota 100000/day` never acts",
+		"[1/s burst 10, quota 80000/day]":                                    "",
+		"[quota 100/hour, quota 100/day]":                                    "", // an hour may hold the end of one day and the begin of the next
+		"[quota 1000/hour, quota 500/day]":                                   "the limit `quota 1000/hour` never acts",
+		"[quota 1000/minute, 1001/m]":                                        "", // two windows may meet within a second
+		"[quota 10/hour, 20/m burst 20]":                                     "the limit `20/m burst 20` never acts",
+		"[sliding 100/5m, quota 1000/day]":                                   "",
+		"[10/s burst 20, quota 100000/month]":                                "",
+		"[quota 1/day, 10/s burst 20]":                                       "the limit `10/s burst 20` never acts",
+		"[quota 5/day, quota 6/day]":                                         "the limit `quota 6/day` never acts: `quota 5/day` always refuses first",
+		"[quota 6/24h, quota 5/day]":                                         "the limit `quota 6/24h` never acts",
+		"[quota 5/day, quota 5/24h]":                                         "the limit `quota 5/24h` never acts",
+		"[sliding 9/5m, sliding 10/300s]":                                    "the limit `sliding 10/300s` never acts",
+		"[quota 5/day, quota 6/day calendar]":                                "", // a day of the one meets two of the other
+		"[sliding 5/day, quota 6/day]":                                       "",
+		"[quota 5/month calendar, quota 6/month calendar UTC]":               "the limit `quota 6/month calendar UTC` never acts",
+		"[quota 5/day calendar Europe/Berlin, quota 6/day calendar]":         "",
+		"[quota 5/day calendar Asia/Tokyo, quota 6/day calendar Asia/Tokyo]": "the limit `quota 6/day calendar Asia/Tokyo` never acts",
+		"[0.5/s burst 10, sliding 2000000/10m]":                              "the limit `sliding 2000000/10m` never acts",
 	} {
 		p := load(t, "weir: 1\napplication: {limits: [{name: a, match: POST /a, by: account, limit: "+limits+"}]}")
 		var got []string

@@ -29,6 +29,11 @@ type Options struct {
 	// and all limits that the store has to keep, and must not open anything. Its
 	// error, in one line and without credentials, becomes a mistake at `store:`.
 	CheckStore func(url string, limits []weir.Limit) error
+
+	// OnlyAuth says that callers are known by `auth:` only, as to `weir proxy`. A
+	// caller whom it cannot verify is then a finding also in a policy without
+	// `auth:`, which other edges that know their callers do without.
+	OnlyAuth bool
 }
 
 // Policy is a checked and compiled policy. It never changes, and is safe for
@@ -99,7 +104,7 @@ func Load(fsys fs.FS, name string, o Options) (*Policy, error) {
 	if o.File == "" {
 		o.File = name
 	}
-	l := &loader{document: document{file: o.File}, fsys: fsys, name: name, proxies: o.TrustedProxies, checkStore: o.CheckStore}
+	l := &loader{document: document{file: o.File}, fsys: fsys, name: name, proxies: o.TrustedProxies, checkStore: o.CheckStore, onlyAuth: o.OnlyAuth}
 	text, err := readAll(fsys, name)
 	if err != nil {
 		l.report(Error, 0, 0, 0, "`weir init` writes a policy", "the policy cannot be read: %v", err)
