@@ -25,7 +25,9 @@ type Auth struct {
 }
 
 // JWT says how tokens are verified. Exactly one of SecretEnv, PublicKey and
-// JWKS is set.
+// JWKS is set. The kind of a key says which alg it accepts, never the token: a
+// secret HS256, an RSA key RS256 to RS512 and PS256 to PS512, an ECDSA key the ES
+// of its curve, Ed25519 EdDSA.
 type JWT struct {
 	SecretEnv string           // environment variable with the HS256 secret
 	PublicKey crypto.PublicKey // *rsa.PublicKey, *ecdsa.PublicKey or ed25519.PublicKey
