@@ -2,7 +2,6 @@ package main
 
 import (
 	"bytes"
-	"context"
 	"crypto/tls"
 	"errors"
 	"fmt"
@@ -137,7 +136,8 @@ func runProxy(cmd *cobra.Command, c *common, f *proxyFlags) (err error) {
 			err = lost
 		}
 	}()
-	o.store = store.Store
+	o.store, o.url = store.Store, store.url
+	o.storeOf = func(p *policy.Policy) string { text, _ := c.storeOf(p); return text }
 	s, err := newServer(ctx, o)
 	if err != nil {
 		return err
@@ -218,35 +218,6 @@ func certificate(f *proxyFlags) (*tls.Config, error) {
 		return nil, fmt.Errorf("the certificate cannot be used: %w", err)
 	}
 	return &tls.Config{Certificates: []tls.Certificate{pair}, MinVersion: tls.VersionTLS12}, nil
-}
-
-// reloadOnHangup reads the policy again at every SIGHUP. The func that it
-// returns ends that.
-func reloadOnHangup(ctx context.Context, s *server) (stop func()) {
-	hangup := make(chan os.Signal, 1)
-	signal.Notify(hangup, syscall.SIGHUP)
-	ctx, cancel := context.WithCancel(ctx)
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		for {
-			select {
-			case <-hangup:
-				if err := s.reload(ctx); err != nil {
-					s.o.log.Error("the policy was not reloaded; the one in force stays", "err", err)
-				} else {
-					s.o.log.Info("the policy was reloaded", "revision", s.engine.Policy().Revision())
-				}
-			case <-ctx.Done():
-				return
-			}
-		}
-	}()
-	return func() {
-		signal.Stop(hangup)
-		cancel()
-		<-done
-	}
 }
 
 // heldWriter keeps what is written until it is released.

@@ -42,7 +42,10 @@ type serverOptions struct {
 	load   func() (*policy.Policy, error) // the policy, read anew
 	policy *policy.Policy                 // as load gave it first
 	store  weir.Store
+	url    storeURL // of store
 	auth   auth.Options
+
+	storeOf func(*policy.Policy) string // that a policy would be served with; nil: always the same
 
 	target   *url.URL
 	listen   string
@@ -231,26 +234,6 @@ func (ownPaths) answer(w http.ResponseWriter, status int, body string) {
 	w.Header().Set("Cache-Control", "no-store")
 	w.WriteHeader(status)
 	_, _ = io.WriteString(w, body+"\n")
-}
-
-// reload puts the policy file in force again. On an error the old one stays.
-func (s *server) reload(ctx context.Context) error {
-	p, err := s.o.load()
-	if err != nil {
-		return err
-	}
-	v, err := verifierOf(ctx, p, s.o.auth)
-	if err != nil {
-		return err
-	}
-	if err := s.engine.Reload(p); err != nil {
-		return err
-	}
-	s.verifier.Store(v)
-	for _, w := range p.Warnings() {
-		s.o.log.Warn("policy: "+w.Message, "at", fmt.Sprintf("%s:%d:%d", w.File, w.Line, w.Col))
-	}
-	return nil
 }
 
 // serve answers until ctx ends, and then lets requests under way end.
