@@ -228,7 +228,7 @@ func inProcesses(tb testing.TB, w workload, s setup) *result {
 	wg.Wait()
 	sum := &result{}
 	for _, r := range results {
-		sum.Elapsed = max(sum.Elapsed, r.Elapsed)
+		sum.Elapsed, sum.Lasts = max(sum.Elapsed, r.Elapsed), max(sum.Lasts, r.Lasts)
 		sum.Allowed.add(r.Allowed)
 		sum.Denied.add(r.Denied)
 		sum.Falsely += r.Falsely
