@@ -299,13 +299,14 @@ func TestSpec_A15_TwelveRequestsUnderTheEmulator(t *testing.T) {
 			t.Errorf("call %d: %+v", i, b)
 		}
 	}
-	// Ten at once, and on a slow machine what has refilled meanwhile.
-	refilled := int(time.Since(began) / (2 * time.Second))
+	// Ten at once. A machine that is too busy adds what has refilled meanwhile, and
+	// the calls that were served uncounted because the store took too long.
+	extra := int(time.Since(began)/(2*time.Second)) + f.degraded()
 	allowed := strings.Count(fmt.Sprint(statuses), "201")
-	if allowed < 10 || allowed > 10+refilled || refilled == 0 && fmt.Sprint(statuses[10:]) != "[429 429]" {
-		t.Errorf("%v within %v", statuses, time.Since(began))
+	if allowed < 10 || allowed > 10+extra || extra == 0 && fmt.Sprint(statuses[10:]) != "[429 429]" {
+		t.Errorf("%v within %v, %d extra", statuses, time.Since(began), extra)
 	}
-	if n := f.calls.of("UpdateItem"); n > 12 {
+	if n := f.calls.of("UpdateItem"); n > 12 && f.degraded() == 0 {
 		t.Errorf("%d writes for ten allowed calls and two refusals", n)
 	}
 
@@ -326,6 +327,20 @@ func TestSpec_A15_TwelveRequestsUnderTheEmulator(t *testing.T) {
 		}
 	}
 	f.checkLines(statuses)
+}
+
+// degraded is how many calls the function says to have served without its store.
+func (f *function) degraded() int { return strings.Count(f.log.String(), `"Degraded":1`) }
+
+// resolve is invoke for a limit that refuses what it cannot count: on a machine
+// that is too busy the store may take longer than a decision may.
+func (f *function) resolve(event []byte) (answer string) {
+	f.t.Helper()
+	f.await(func() bool {
+		answer = string(f.invoke(event))
+		return !strings.Contains(answer, `"errorType":"LimitUnavailable"`)
+	}, "the store does not answer")
+	return answer
 }
 
 // checkLines reads the lines of the function: one metric for each call, in the
@@ -432,7 +447,7 @@ func TestSpec_B02_PlansAndOperationsUnderTheEmulator(t *testing.T) {
 			prompt, sub, sub, groups, name, parent)
 	}
 	// B1: other fields pass without a store call.
-	if got := string(f.invoke(field("Query", "ping", "u", "[]", ""))); got != `{"data":"pong"}` {
+	if got := f.resolve(field("Query", "ping", "u", "[]", "")); got != `{"data":"pong"}` {
 		t.Error(got)
 	}
 	if f.calls.of("UpdateItem") != 0 {
@@ -440,22 +455,22 @@ func TestSpec_B02_PlansAndOperationsUnderTheEmulator(t *testing.T) {
 	}
 	// B8: what fails is not counted.
 	for range 3 {
-		if got := string(f.invoke(field("Mutation", "generate", "u", "[]", ""))); !strings.Contains(got, `"errorType":"BadRequest"`) {
+		if got := f.resolve(field("Mutation", "generate", "u", "[]", "")); !strings.Contains(got, `"errorType":"BadRequest"`) {
 			t.Fatal(got)
 		}
 	}
 	for i := range 12 { // B2: ten a minute
-		got := string(f.invoke(field("Mutation", "generate", "u", `["unheard-of"]`, "p")))
+		got := f.resolve(field("Mutation", "generate", "u", `["unheard-of"]`, "p"))
 		if want := map[bool]string{true: `{"data":"generate: p"}`, false: `"errorType":"LimitExceeded","errorInfo":{"operation":"generate","limit":10,"used":10,`}[i < 10]; !strings.Contains(got, want) {
 			t.Errorf("call %d: %s", i, got)
 		}
 	}
 	// B3: of several entitlements the highest counts, and what was used stays.
-	if got := string(f.invoke(field("Mutation", "generate", "u", `["free","advanced"]`, "p"))); got != `{"data":"generate: p"}` {
+	if got := f.resolve(field("Mutation", "generate", "u", `["free","advanced"]`, "p")); got != `{"data":"generate: p"}` {
 		t.Error(got)
 	}
 	// B5: usage tells, and takes nothing.
-	usage := string(f.invoke(field("Query", "usage", "u", `["advanced"]`, "")))
+	usage := f.resolve(field("Query", "usage", "u", `["advanced"]`, ""))
 	if !strings.Contains(usage, `"name":"generate","operation":"generate","plan":"advanced","limit":100,"used":11,"remaining":89,"period":"minute"`) {
 		t.Error(usage)
 	}
@@ -464,7 +479,7 @@ func TestSpec_B02_PlansAndOperationsUnderTheEmulator(t *testing.T) {
 	}
 	// A batch, of which every element has its own answer.
 	batch := "[" + string(field("Query", "analyze", "v", "[]", "1")) + "," + string(field("Query", "ping", "v", "[]", "")) + "," + string(field("Query", "analyze", "w", "[]", "")) + "]"
-	if got := string(f.invoke([]byte(batch))); got != `[{"data":"analyze: 1"},{"data":"pong"},{"data":null,"errorMessage":"prompt is missing","errorType":"BadRequest"}]` {
+	if got := f.resolve([]byte(batch)); got != `[{"data":"analyze: 1"},{"data":"pong"},{"data":null,"errorMessage":"prompt is missing","errorType":"BadRequest"}]` {
 		t.Error(got)
 	}
 }
