@@ -30,6 +30,7 @@ func main() { os.Exit(mainCode()) }
 func mainCode() int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
+	context.AfterFunc(ctx, stop) // a second Ctrl-C ends at once
 	return run(ctx, os.Args[1:], os.Stdout, os.Stderr)
 }
 

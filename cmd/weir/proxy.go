@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"crypto/tls"
 	"errors"
 	"fmt"
@@ -41,8 +42,9 @@ func newProxy(c *common) *cobra.Command {
 
 The first line on stderr is "weir: listening on http://HOST:PORT"; the port
 accepts only when policy and store are ready. SIGHUP reads the policy again,
-SIGTERM lets requests under way end. Paths below /.weir/ are weir's own:
-/.weir/healthz, and /.weir/usage for what a caller has used.
+SIGTERM lets requests under way and WebSockets end, for 30 seconds; a second one
+ends at once. Paths below /.weir/ are weir's own: /.weir/healthz, and /.weir/usage
+for what a caller has used.
 ` + fmt.Sprintf(exitHelp, "is not used"),
 		Example: `  weir proxy --to http://localhost:3000
   weir proxy --to http://localhost:3000 --limit 10/s --by ip
@@ -69,6 +71,7 @@ SIGTERM lets requests under way end. Paths below /.weir/ are weir's own:
 func runProxy(cmd *cobra.Command, c *common, f *proxyFlags) (err error) {
 	ctx, stop := signal.NotifyContext(cmd.Context(), syscall.SIGTERM)
 	defer stop()
+	context.AfterFunc(ctx, stop) // a second SIGTERM ends at once
 
 	if f.to == "" {
 		return usage("weir proxy --to http://localhost:3000", "no service to forward to is named")

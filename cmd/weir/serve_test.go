@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bufio"
 	"bytes"
 	"crypto/ecdsa"
 	"crypto/elliptic"
@@ -367,42 +366,6 @@ func TestDecisionLog(t *testing.T) {
 	}
 	if strings.Contains(string(b), "secret-name") {
 		t.Error("the log holds a caller's name")
-	}
-}
-
-func TestWebSocketThroughTheWholeProxy(t *testing.T) {
-	up := newRecorder(t, func(w http.ResponseWriter, r *http.Request) {
-		c, rw, err := http.NewResponseController(w).Hijack()
-		if err != nil {
-			t.Error(err)
-			return
-		}
-		defer c.Close()
-		io.WriteString(rw, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n")
-		rw.Flush()
-		io.Copy(c, rw)
-	})
-	url := proxied(t, strings.ReplaceAll(accounts, "POST /seats", "GET /chat"), up.URL)
-	c, err := net.Dial("tcp", strings.TrimPrefix(url, "http://"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer c.Close()
-	c.SetDeadline(time.Now().Add(20 * time.Second))
-	io.WriteString(c, "GET /chat HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n")
-	br := bufio.NewReader(c)
-	res, err := http.ReadResponse(br, nil)
-	if err != nil || res.StatusCode != 101 || res.Header.Get("RateLimit") == "" {
-		t.Fatalf("handshake: %v, %v", res, err)
-	}
-	io.WriteString(c, "hello")
-	got := make([]byte, 5)
-	if _, err := io.ReadFull(br, got); err != nil || string(got) != "hello" {
-		t.Errorf("echo %q, %v", got, err)
-	}
-	// One handshake is one call, however much is said after it.
-	if res, _ := do(t, "GET", url+"/chat"); res.StatusCode != 429 {
-		t.Errorf("a second call of an anonymous limit of one: %d", res.StatusCode)
 	}
 }
 

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -23,7 +24,8 @@ import (
 	"github.com/weirlabs/weir/policy"
 )
 
-// drainTime is how long requests under way may take to end at a shutdown.
+// drainTime is how long requests under way, and WebSockets, may take to end at a
+// shutdown.
 const drainTime = 30 * time.Second
 
 // server is weir in front of one service: what `weir proxy` runs, and
@@ -35,6 +37,7 @@ type server struct {
 	draining atomic.Bool
 	listener net.Listener
 	http     *http.Server
+	tunnels  proxy.Tunnels
 	metrics  *metrics
 }
 
@@ -53,6 +56,7 @@ type serverOptions struct {
 	h2c      bool
 	replicas int
 	shadow   bool
+	drain    time.Duration // at a shutdown; 0: drainTime
 	deadline time.Duration // of one decision of the store; 0: the engine's default
 
 	decisions    func(engine.Record)
@@ -141,8 +145,9 @@ func (s *server) url() string {
 func (s *server) handler() (http.Handler, error) {
 	limits := httplimit.New(s.engine)
 	forward, err := proxy.New(proxy.Options{
-		Target: s.o.target,
-		Log:    s.o.log,
+		Target:  s.o.target,
+		Log:     s.o.log,
+		Tunnels: &s.tunnels,
 		ClientAddr: func(r *http.Request) netip.Addr {
 			if o := httplimit.Outcome(r.Context()); o != nil {
 				return o.Client
@@ -252,16 +257,19 @@ func (s *server) serve(ctx context.Context) error {
 	case <-ctx.Done():
 	}
 	s.draining.Store(true)
+	within := cmp.Or(s.o.drain, drainTime)
 	// These run once the port is closed, so the line says the truth.
 	s.http.RegisterOnShutdown(func() {
-		s.o.log.Info("draining: no new connections, requests under way may end", "within", drainTime)
+		s.o.log.Info("draining: no new connections, requests under way and WebSockets may end", "within", within)
 	})
-	drain, cancel := context.WithTimeout(context.Background(), drainTime)
+	drain, cancel := context.WithTimeout(context.Background(), within)
 	defer cancel()
-	err := s.http.Shutdown(drain)
-	if err != nil {
-		s.o.log.Warn("not every request ended in time", "after", drainTime)
+	if err := s.http.Shutdown(drain); err != nil {
+		s.o.log.Warn("not every request ended in time", "after", within)
 		_ = s.http.Close()
+	}
+	if cut := s.tunnels.Shutdown(drain); cut > 0 {
+		s.o.log.Warn("not every WebSocket ended in time", "after", within, "cut", cut)
 	}
 	<-failed // ErrServerClosed
 	return s.engine.Close()

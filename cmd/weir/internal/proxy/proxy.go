@@ -65,6 +65,9 @@ type Options struct {
 	// the client left or sent a broken body.
 	UpstreamFailed func(in *http.Request, status int, err error)
 
+	// Tunnels, when set, holds the WebSockets that are open.
+	Tunnels *Tunnels
+
 	// HeaderTimeout defaults to [DefaultHeaderTimeout]. Negative: none.
 	HeaderTimeout time.Duration
 
@@ -186,13 +189,18 @@ func (f *forwarder) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if Refused(w, r) {
 		return
 	}
+	ctx := r.Context()
 	if up := r.Header.Values("Upgrade"); len(up) > 0 && !isWebSocket(up) {
-		r = r.WithContext(r.Context())
+		r = r.WithContext(ctx)
 		r.Header = r.Header.Clone()
 		r.Header.Del("Upgrade")
+	} else if len(up) > 0 && f.o.Tunnels != nil {
+		var end func()
+		ctx, end = f.o.Tunnels.begin(ctx)
+		defer end()
 	}
 	body := &inbound{in: r, rc: r.Body}
-	ctx := context.WithValue(r.Context(), inboundKey{}, body)
+	ctx = context.WithValue(ctx, inboundKey{}, body)
 	out := r.WithContext(ctx)
 	if r.Body != nil && r.Body != http.NoBody {
 		out.Body = body
