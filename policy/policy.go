@@ -107,11 +107,14 @@ func Load(fsys fs.FS, name string, o Options) (*Policy, error) {
 	l := &loader{document: document{file: o.File}, fsys: fsys, name: name, proxies: o.TrustedProxies, checkStore: o.CheckStore, onlyAuth: o.OnlyAuth}
 	text, err := readAll(fsys, name)
 	if err != nil {
-		l.report(Error, 0, 0, 0, "`weir init` writes a policy", "the policy cannot be read: %v", err)
+		l.report(Error, 0, 0, 0, beginning, "the policy cannot be read: %v", err)
 		return nil, l.problems
 	}
 	return l.load(text)
 }
+
+// beginning is what helps those who have no policy yet.
+const beginning = "begin with a copy of examples/little-stage/weir.yaml, or with what `weir proxy --to http://localhost:3000 --limit 10/s` prints"
 
 func readAll(fsys fs.FS, name string) ([]byte, error) {
 	f, err := fsys.Open(name)

@@ -135,7 +135,7 @@ func (d *document) parse(text []byte) *node {
 		root = d.convert(doc.Body, 0)
 	}
 	if root == nil && len(d.problems) == 0 {
-		d.report(Error, 0, 0, 0, "write a policy, or let `weir init` write one", "the file is empty")
+		d.report(Error, 0, 0, 0, beginning, "the file is empty")
 	}
 	return root
 }

@@ -56,7 +56,7 @@ func check(c *common, files []string, strict bool) error {
 	rep := checkReport{SchemaVersion: 1, Files: files, Problems: []checkProblem{}}
 	for _, file := range files {
 		if _, err := os.Stat(file); errors.Is(err, fs.ErrNotExist) {
-			return usage("weir check FILE", "there is no policy file %s", file)
+			return usage("weir check examples/little-stage/weir.yaml", "there is no policy file %s", file)
 		} else if err != nil {
 			return fmt.Errorf("the policy cannot be read: %w", err)
 		}
