@@ -66,7 +66,9 @@ var workloads = []workload{
 // JSON.
 type result struct {
 	Elapsed time.Duration
-	Lasts   time.Duration // for which calls were offered, or after that still allowed
+	First   time.Duration // from the start to the first answer: until then the bucket is full
+	Offered time.Duration // the time in which calls were offered
+	Lasts   time.Duration // that, and until the last of them was allowed
 	Allowed cost
 	Denied  cost
 	Falsely int // denials that no state which was seen could justify
@@ -118,6 +120,9 @@ func drive(w workload, s scheme, start time.Time, lasts time.Duration) *result {
 		defer mu.Unlock()
 		if err != nil {
 			r.Err = err.Error()
+		}
+		if len(r.Took) == 0 {
+			r.First = to.Sub(start)
 		}
 		r.Took = append(r.Took, to.Sub(from))
 		if allowed {
@@ -184,14 +189,15 @@ func measure(tb testing.TB, server *dynalite.Server, w workload, scheme, table s
 	if r.Err != "" {
 		tb.Errorf("%s, %s: %s", w.name, scheme, r.Err)
 	}
-	r.Lasts = max(r.Lasts, lasts)
+	r.Offered, r.Lasts = lasts, max(r.Lasts, lasts)
 	slices.Sort(r.Took)
 	return r
 }
 
-// granted is what was allowed of what the limit allows in the time.
-func (r *result) granted(w workload) float64 {
-	return float64(r.Allowed.Calls) / (float64(w.burst) + float64(w.tokens)*r.Lasts.Seconds()/w.per.Seconds())
+// granted is what was allowed of what the limit allows from the first answer on,
+// until a time after the start.
+func (r *result) granted(w workload, until time.Duration) float64 {
+	return float64(r.Allowed.Calls) / (float64(w.burst) + float64(w.tokens)*(until-r.First).Seconds()/w.per.Seconds())
 }
 
 // bound is whether the limit held in every interval. The log of a hot key below
@@ -232,7 +238,7 @@ func (r *result) check(tb testing.TB, w workload, what string) {
 		{"reads per allowed call", reads, 1e-9, false},
 		{"writes per allowed call", writes, w.bars.writes, false},
 		{"units per denied call", denied, w.bars.denied, false},
-		{"share of the limit that was granted", r.granted(w), w.bars.granted, true},
+		{"share of the limit that was granted", r.granted(w, r.Offered), w.bars.granted, true},
 		{"writes a second to one item", item, w.bars.perItem, false},
 	} {
 		if bar.bar != 0 && (bar.atLeast && bar.got < bar.bar || !bar.atLeast && bar.got > bar.bar) {
@@ -259,7 +265,7 @@ func newTable(out io.Writer) table {
 func (t table) row(w workload, added time.Duration, scheme string, r *result) {
 	limit := "-"
 	if w.keys == 1 && !w.spared {
-		limit = fmt.Sprintf("%.1f%%", 100*r.granted(w))
+		limit = fmt.Sprintf("%.1f%%", 100*r.granted(w, r.Lasts))
 	}
 	fmt.Fprintf(t, "%s\t%v\t%s\t%.0f\t%d\t%d\t%s\t%s\t%d (%.1f%%)\t%s\t%.0f\t%s\t%s\t%s\n", w.name, added, scheme, r.perSecond(float64(len(r.Took))), r.Allowed.Calls, r.Denied.Calls,
 		r.Allowed, r.Denied, r.Falsely, 100*float64(r.Falsely)/float64(max(1, len(r.Took))), limit, r.perSecond(r.Allowed.Writes+r.Denied.Writes), r.at(0.5), r.at(0.99), r.bound(w))
@@ -300,6 +306,6 @@ func TestCostBars(t *testing.T) {
 		r := measure(t, servers.full, w, "weir", fmt.Sprintf("bars-%d", i), 0, lasts)
 		r.check(t, w, "in short")
 		t.Logf("%s: %d allowed at %s, %d denied at %s, %.1f%% of the limit, %.0f writes/s", w.name, r.Allowed.Calls, r.Allowed, r.Denied.Calls, r.Denied,
-			100*r.granted(w), r.perSecond(r.Allowed.Writes+r.Denied.Writes))
+			100*r.granted(w, r.Lasts), r.perSecond(r.Allowed.Writes+r.Denied.Writes))
 	}
 }

@@ -24,8 +24,9 @@ const idleConnections = 256
 // files, the role of the machine or function. Region and endpoint are taken from
 // there when they are empty, so AWS_REGION and AWS_ENDPOINT_URL_DYNAMODB work. An
 // endpoint on this machine is a test server: it needs no credentials and no
-// region. NewClient connects to nothing.
-func NewClient(ctx context.Context, region, endpoint string) (*dynamodb.Client, error) {
+// region. Options of the SDK's config package are applied after those, such as
+// config.WithLogger. NewClient connects to nothing.
+func NewClient(ctx context.Context, region, endpoint string, options ...func(*config.LoadOptions) error) (*dynamodb.Client, error) {
 	if endpoint == "" {
 		endpoint = os.Getenv("AWS_ENDPOINT_URL_DYNAMODB")
 	}
@@ -48,7 +49,7 @@ func NewClient(ctx context.Context, region, endpoint string) (*dynamodb.Client, 
 	if local && os.Getenv("AWS_ACCESS_KEY_ID") == "" && os.Getenv("AWS_PROFILE") == "" {
 		load = append(load, config.WithCredentialsProvider(credentials.NewStaticCredentialsProvider("local", "local", "")))
 	}
-	cfg, err := config.LoadDefaultConfig(ctx, load...)
+	cfg, err := config.LoadDefaultConfig(ctx, append(load, options...)...)
 	if err != nil {
 		return nil, fmt.Errorf("dynamodb: read AWS's configuration: %w", err)
 	}

@@ -226,8 +226,9 @@ func inProcesses(tb testing.TB, w workload, s setup) *result {
 		})
 	}
 	wg.Wait()
-	sum := &result{}
+	sum := &result{First: results[0].First}
 	for _, r := range results {
+		sum.First = min(sum.First, r.First)
 		sum.Elapsed, sum.Lasts = max(sum.Elapsed, r.Elapsed), max(sum.Lasts, r.Lasts)
 		sum.Allowed.add(r.Allowed)
 		sum.Denied.add(r.Denied)

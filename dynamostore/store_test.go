@@ -13,8 +13,10 @@ import (
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/config"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
+	"github.com/aws/smithy-go/logging"
 
 	"github.com/weirlabs/weir"
 	"github.com/weirlabs/weir/dynamostore"
@@ -395,6 +397,9 @@ func TestNewClient(t *testing.T) {
 	client, err := dynamostore.NewClient(ctx, "", "")
 	if err != nil {
 		t.Fatal(err)
+	}
+	if client, err := dynamostore.NewClient(ctx, "", "", config.WithLogger(logging.Nop{})); err != nil || client.Options().Logger != (logging.Nop{}) {
+		t.Errorf("the SDK's logger is not the one that was given: %v", err)
 	}
 	store := open(t, client, dynamostore.Options{})
 	if warnings, err := store.Check(ctx); err != nil || len(warnings) != 0 {
