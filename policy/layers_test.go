@@ -252,6 +252,36 @@ func TestFromLimit(t *testing.T) {
 	}
 }
 
+// Whatever is wrong with a flag is shown in the flag, and not in a line of a file
+// that nobody wrote.
+func TestFromLimitShowsTheFlag(t *testing.T) {
+	for _, c := range []struct{ limit, by, want string }{
+		{"10/x", "ip", "--limit: error: *\n    --limit 10/x\n            ^^^^\n"},
+		{"quota 5/day calendar Mars/Base", "ip", "--limit: error: *\n    --limit quota 5/day calendar Mars/Base\n            ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^\n"},
+		{`10/"s`, "ip", "--limit: error: *\n    --limit 10/\"s\n            ^^^^^\n"},
+		{"", "ip", "--limit: error: *\n    --limit \n            ^\n"},
+		{"10/s", "nobody", "--by: error: *\n    --by nobody\n         ^^^^^^\n"},
+		{"10/s", "account, nobody", "--by: error: *\n    --by account, nobody\n                  ^^^^^^\n"},
+	} {
+		_, _, err := FromLimit(c.limit, c.by)
+		before, after, _ := strings.Cut(c.want, "*")
+		if err == nil || !strings.HasPrefix(err.Error(), before) || !strings.Contains(err.Error()+"\n", after) {
+			t.Errorf("--limit %q --by %q:\n%v\nwant\n%s", c.limit, c.by, err, c.want)
+		}
+	}
+	p, _, err := FromLimit("10/s", "account")
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := false
+	for _, w := range p.Warnings() {
+		found = found || w.File == "--by" && w.Line == 0 && strings.Contains(w.Message, "the address")
+	}
+	if !found {
+		t.Errorf("nothing says that nobody can be an account: %v", p.Warnings())
+	}
+}
+
 func TestRules(t *testing.T) {
 	p := load(t, little)
 	var got []string
