@@ -36,7 +36,7 @@ const exampleFile = "examples/little-stage/weir.yaml"
 
 func newDemo(c *common) *cobra.Command {
 	var once bool
-	var listen string
+	var listen, config, store string
 	cmd := &cobra.Command{
 		Use:   "demo",
 		Short: "See it work: a ticket shop behind weir, over real HTTP",
@@ -52,15 +52,22 @@ keeps serving until Ctrl-C, and prints what to try.
 		Annotations: map[string]string{formatsKey: "text,json"},
 		Args:        noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return demo(cmd.Context(), c, cmd.Flags().Changed("config"), listen, once)
+			c.config, c.store = config, store
+			return demo(cmd.Context(), c, config != "", listen, once)
 		},
 	}
+	// The common flags, with defaults that are the demo's own.
+	cmd.Flags().StringVarP(&config, "config", "c", "", "policy `FILE` (default "+exampleFile+", or the copy of it in the program)")
+	cmd.Flags().StringVar(&store, "store", "", storeUsage+"memory:)")
 	cmd.Flags().BoolVar(&once, "once", false, "end after the table")
 	cmd.Flags().StringVar(&listen, "listen", "127.0.0.1:0", "`ADDR` of the proxy; port 0 picks a free one")
 	return cmd
 }
 
 func demo(ctx context.Context, c *common, chosen bool, listen string, once bool) error {
+	if err := checkAddr("--listen", listen); err != nil {
+		return err
+	}
 	d, err := newStage(c, chosen)
 	if err != nil {
 		return err
@@ -166,7 +173,7 @@ func newStage(c *common, chosen bool) (*stage, error) {
 
 func (d *stage) load() (*policy.Policy, error) {
 	return policy.Load(d.files, d.files.policy, policy.Options{
-		File: d.name, CheckStore: checkStore,
+		File: d.name, CheckStore: checkStore, OnlyAuth: true,
 		// So that scenarios can come from many addresses. No file should say so.
 		TrustedProxies: []netip.Prefix{netip.MustParsePrefix("127.0.0.1/32")},
 	})

@@ -2,9 +2,7 @@ package main
 
 import (
 	"context"
-	"fmt"
 	"log/slog"
-	"net"
 	"net/http"
 	"time"
 
@@ -104,9 +102,9 @@ func (m *metrics) trip(_ context.Context, t weir.Trip) {
 // serve answers GET /metrics on an address of its own, so that clients of the
 // service cannot read them. It ends with ctx.
 func (m *metrics) serve(ctx context.Context, addr string, log *slog.Logger) (url string, err error) {
-	l, err := net.Listen("tcp", addr)
+	l, err := listen("--metrics", addr)
 	if err != nil {
-		return "", errHint{fmt.Errorf("%s cannot be listened on for metrics: %w", addr, err), "--metrics 127.0.0.1:0, which picks a free port"}
+		return "", err
 	}
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelWarn)}))

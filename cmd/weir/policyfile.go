@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -21,5 +22,18 @@ func (d folder) Open(name string) (fs.File, error) {
 
 // loadPolicy reads a policy file. The error is policy.Problems.
 func loadPolicy(path string) (*policy.Policy, error) {
-	return policy.Load(folder(filepath.Dir(path)), filepath.Base(path), policy.Options{File: path, CheckStore: checkStore})
+	return loadPolicyOf(path, policy.Options{})
+}
+
+func loadPolicyOf(path string, o policy.Options) (*policy.Policy, error) {
+	o.File, o.CheckStore = path, checkStore
+	return policy.Load(folder(filepath.Dir(path)), filepath.Base(path), o)
+}
+
+// placeOf is where a finding is: in a file, or in a flag.
+func placeOf(p policy.Problem) string {
+	if p.Line == 0 {
+		return p.File
+	}
+	return fmt.Sprintf("%s:%d:%d", p.File, p.Line, p.Col)
 }

@@ -86,6 +86,14 @@ func runProxy(cmd *cobra.Command, c *common, f *proxyFlags) (err error) {
 	if f.allowedShare < 0 || f.allowedShare > 1 {
 		return usage("weir proxy --to "+f.to+" --decision-log-allowed 0.01", "--decision-log-allowed %v is not a share from 0 to 1", f.allowedShare)
 	}
+	if err := checkAddr("--listen", f.listen); err != nil {
+		return err
+	}
+	if f.metrics != "" {
+		if err := checkAddr("--metrics", f.metrics); err != nil {
+			return err
+		}
+	}
 	load, equivalent, err := policySource(cmd, c, f)
 	if err != nil {
 		return err
@@ -154,7 +162,7 @@ func runProxy(cmd *cobra.Command, c *common, f *proxyFlags) (err error) {
 	fmt.Fprintln(c.stderr, "weir: listening on "+s.url())
 	held.release()
 	for _, w := range p.Warnings() {
-		log.Warn("policy: "+w.Message, "at", fmt.Sprintf("%s:%d:%d", w.File, w.Line, w.Col))
+		log.Warn("policy: "+w.Message, "at", placeOf(w))
 	}
 	for _, w := range store.warnings {
 		log.Warn(w)
@@ -188,7 +196,7 @@ func policySource(cmd *cobra.Command, c *common, f *proxyFlags) (load func() (*p
 		if _, err := os.Stat(c.config); errors.Is(err, os.ErrNotExist) {
 			return nil, nil, usage("weir proxy --to "+f.to+" --limit 10/s --by ip", "there is no policy file %s", c.config)
 		}
-		return func() (*policy.Policy, error) { return loadPolicy(c.config) }, nil, nil
+		return func() (*policy.Policy, error) { return loadPolicyOf(c.config, policy.Options{OnlyAuth: true}) }, nil, nil
 	}
 	if cmd.Flags().Changed("config") {
 		return nil, nil, usage("weir proxy --to "+f.to+" -c "+c.config, "--limit stands in for a policy file; use it or -c, not both")

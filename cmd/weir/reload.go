@@ -62,7 +62,7 @@ func (s *server) reload(ctx context.Context) error {
 	}
 	s.verifier.Store(v)
 	for _, w := range p.Warnings() {
-		s.o.log.Warn("policy: "+w.Message, "at", fmt.Sprintf("%s:%d:%d", w.File, w.Line, w.Col))
+		s.o.log.Warn("policy: "+w.Message, "at", placeOf(w))
 	}
 	if s.o.storeOf != nil {
 		if text := s.o.storeOf(p); text != s.o.url.text {

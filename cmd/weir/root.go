@@ -31,6 +31,8 @@ const exitHelp = `
 Exit codes: 0 done, or no objection; 1 %s; 2 usage error, or a policy
 that does not load; 3 a store, server or file could not be reached; 130 interrupted.`
 
+const storeUsage = "where counters live: memory:, bolt:FILE, redis://HOST:6379 or dynamodb:TABLE (`URL`; default: "
+
 // formats are what a command can write, the first by default.
 const formatsKey = "formats"
 
@@ -47,6 +49,7 @@ WEIR_JSON=true. A flag on the command line wins.`,
 		SilenceUsage:  true,
 		SilenceErrors: true,
 		Args:          noArgs,
+		Version:       versionOf().String(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return cmd.Help()
 		},
@@ -54,11 +57,12 @@ WEIR_JSON=true. A flag on the command line wins.`,
 	root.SetArgs(args)
 	root.SetOut(stdout)
 	root.SetErr(stderr)
+	root.SetVersionTemplate("{{.Version}}\n")
 	root.CompletionOptions.HiddenDefaultCmd = true
 
 	f := root.PersistentFlags()
 	f.StringVarP(&c.config, "config", "c", "weir.yaml", "policy `FILE`")
-	f.StringVar(&c.store, "store", "", "where counters live: memory:, bolt:FILE, redis://HOST:6379 or dynamodb:TABLE (`URL`; default: the policy's store)")
+	f.StringVar(&c.store, "store", "", storeUsage+"the policy's store)")
 	f.StringVar(&c.format, "format", "", "output `FORMAT`: text, json, ...")
 	f.BoolVar(&c.json, "json", false, "short for --format json")
 	f.StringVarP(&c.out, "output", "o", "", "write the output to `PATH` instead of stdout")
@@ -76,7 +80,7 @@ WEIR_JSON=true. A flag on the command line wins.`,
 		return c.settle(cmd)
 	}
 	root.PersistentPostRunE = func(*cobra.Command, []string) error { return c.close() }
-	root.AddCommand(newDemo(c), newProxy(c), newCheck(c), newProbe(c), newStore(c), newKeys(c))
+	root.AddCommand(newDemo(c), newProxy(c), newCheck(c), newProbe(c), newStore(c), newKeys(c), newVersion(c))
 	return root
 }
 
@@ -102,7 +106,7 @@ func flagsFromEnv(cmd *cobra.Command) error {
 	cmd.Flags().VisitAll(func(f *pflag.Flag) {
 		name := "WEIR_" + strings.ToUpper(strings.ReplaceAll(f.Name, "-", "_"))
 		value, set := os.LookupEnv(name)
-		if !set || f.Changed || f.Name == "help" || failed != nil {
+		if !set || f.Changed || f.Name == "help" || f.Name == "version" || failed != nil {
 			return
 		}
 		if (f.Name == "format" || f.Name == "json") && cmd.Annotations[formatsKey] == "" {

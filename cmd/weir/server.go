@@ -96,10 +96,37 @@ func newServer(ctx context.Context, o serverOptions) (*server, error) {
 	}
 	s.http = proxy.NewServer(h, o.h2c, o.log)
 	s.http.TLSConfig = o.tls
-	if s.listener, err = net.Listen("tcp", o.listen); err != nil {
-		return nil, errHint{fmt.Errorf("%s cannot be listened on: %w", o.listen, err), "--listen 127.0.0.1:0, which picks a free port"}
+	s.listener, err = listen("--listen", o.listen)
+	return s, err
+}
+
+// listen opens the address of a flag. One that is none is a usage error.
+func listen(flag, addr string) (net.Listener, error) {
+	if err := checkAddr(flag, addr); err != nil {
+		return nil, err
 	}
-	return s, nil
+	l, err := net.Listen("tcp", addr)
+	if err != nil {
+		err = fmt.Errorf("%s %s cannot be listened on: %w", flag, addr, err)
+		var unknown *net.DNSError
+		if errors.As(err, &unknown) && unknown.IsNotFound {
+			err = errUsage{err}
+		}
+		return nil, errHint{err, flag + " 127.0.0.1:0, which picks a free port"}
+	}
+	return l, nil
+}
+
+// checkAddr refuses what cannot be an address, before anything else is done.
+func checkAddr(flag, addr string) error {
+	_, port, err := net.SplitHostPort(addr)
+	if err == nil {
+		_, err = net.LookupPort("tcp", port)
+	}
+	if err != nil {
+		return usage(flag+" 127.0.0.1:8080", "%s %q is not an address to listen on: it is HOST:PORT, or :PORT for every address of this machine", flag, addr)
+	}
+	return nil
 }
 
 // verifierOf makes the verifier of a policy. A key set may be slow to come up,

@@ -84,7 +84,7 @@ Other stores need no creation.
 			rep := storeReport{SchemaVersion: 1, Store: u.String(), OK: true, Warnings: []string{}}
 			switch u.scheme {
 			case "dynamodb":
-				s, err := openDynamo(cmd.Context(), u, nil)
+				s, err := openDynamo(cmd.Context(), u, storeOptions{log: c.logger(c.stderr)})
 				if err != nil {
 					return err
 				}
@@ -158,7 +158,7 @@ page and every item, and what can still be read of a damaged one.
 }
 
 func checkServer(ctx context.Context, c *common, u storeURL) error {
-	s, err := openStore(ctx, u.text, storeOptions{existing: true})
+	s, err := openStore(ctx, u.text, storeOptions{existing: true, log: c.logger(c.stderr)})
 	if err != nil {
 		return err
 	}

@@ -14,8 +14,10 @@ import (
 	"time"
 
 	awshttp "github.com/aws/aws-sdk-go-v2/aws/transport/http"
+	"github.com/aws/aws-sdk-go-v2/config"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
+	"github.com/aws/smithy-go/logging"
 	"github.com/redis/rueidis"
 
 	"github.com/weirlabs/weir"
@@ -108,7 +110,7 @@ func openStore(ctx context.Context, text string, o storeOptions) (*opened, error
 	case u.redis():
 		return openRedis(ctx, u, o)
 	}
-	s, err := openDynamo(ctx, u, o.observer)
+	s, err := openDynamo(ctx, u, o)
 	if err != nil {
 		return nil, err
 	}
@@ -124,18 +126,33 @@ func openStore(ctx context.Context, text string, o storeOptions) (*opened, error
 	})
 }
 
-func openDynamo(ctx context.Context, u storeURL, watch *weir.Observer) (*dynamostore.Store, error) {
-	client, err := dynamostore.NewClient(ctx, u.params.Get("region"), u.params.Get("endpoint"))
+func openDynamo(ctx context.Context, u storeURL, o storeOptions) (*dynamostore.Store, error) {
+	client, err := dynamostore.NewClient(ctx, u.params.Get("region"), u.params.Get("endpoint"), config.WithLogger(sdkLogger(o.log)))
 	if err != nil {
 		return nil, errHint{errUsage{err}, "--store 'dynamodb:" + u.name + "?region=us-east-1'"}
 	}
 	s, err := dynamostore.New(client, dynamostore.Options{
-		Table: u.name, Prefix: u.params.Get("prefix"), MaxKeep: u.maxTTL, Observer: watch,
+		Table: u.name, Prefix: u.params.Get("prefix"), MaxKeep: u.maxTTL, Observer: o.observer,
 	})
 	if err != nil {
 		return nil, errHint{errUsage{err}, "--store dynamodb:little-stage"}
 	}
 	return s, nil
+}
+
+// sdkLogger writes what AWS's SDK has to say where weir's own log goes, and not
+// past it to stderr.
+func sdkLogger(log *slog.Logger) logging.Logger {
+	if log == nil {
+		return logging.Nop{}
+	}
+	return logging.LoggerFunc(func(kind logging.Classification, format string, v ...any) {
+		level := slog.LevelDebug
+		if kind == logging.Warn {
+			level = slog.LevelWarn
+		}
+		log.Log(context.Background(), level, "AWS SDK: "+strings.TrimSpace(fmt.Sprintf(format, v...)))
+	})
 }
 
 func openRedis(ctx context.Context, u storeURL, o storeOptions) (*opened, error) {

@@ -3,8 +3,10 @@ package main
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"net/http"
 	"net/http/httputil"
@@ -17,6 +19,7 @@ import (
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
+	"github.com/aws/smithy-go/logging"
 
 	"github.com/weirlabs/weir/internal/dynalite"
 	"github.com/weirlabs/weir/internal/redistest"
@@ -224,5 +227,20 @@ func TestCheckRefusesTheStoresThatNoProcessCanUse(t *testing.T) {
 				t.Errorf("store: %s, weir %s shows the password:\n%s", store, command, said)
 			}
 		}
+	}
+}
+
+// Nothing reaches stderr past the log.
+func TestTheSDKLogsWhereWeirDoes(t *testing.T) {
+	var out bytes.Buffer
+	l := sdkLogger(slog.New(slog.NewJSONHandler(&out, nil)))
+	l.Logf(logging.Warn, "retries of %s are over\n", "GetItem")
+	l.Logf(logging.Debug, "request %d", 1)
+	var line struct{ Level, Msg string }
+	if err := json.Unmarshal(out.Bytes(), &line); err != nil || line.Level != "WARN" || line.Msg != "AWS SDK: retries of GetItem are over" {
+		t.Errorf("%s, %v", out.String(), err)
+	}
+	if sdkLogger(nil) != (logging.Nop{}) {
+		t.Error("without a log the SDK writes on its own")
 	}
 }
