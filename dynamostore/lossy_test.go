@@ -93,7 +93,7 @@ func TestLossyWay(t *testing.T) {
 					var wg sync.WaitGroup
 					for range callers {
 						wg.Go(func() {
-							for range 18 / callers {
+							for range 30 / callers {
 								from := time.Now()
 								r, d, err := l.Reserve(context.Background(), op)
 								mu.Lock()

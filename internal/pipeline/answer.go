@@ -113,7 +113,7 @@ func (p *Pipeline) tidy(ctx context.Context, l *lane, asks []Ask, taken bool, st
 	if !due {
 		return
 	}
-	_, _, _, _ = p.write(ctx, l, &w, false)
+	_, _, _, _ = p.write(ctx, l, false, w)
 }
 
 // fail answers the takes that could not be decided.

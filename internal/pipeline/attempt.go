@@ -12,19 +12,23 @@ import (
 // attempts bounds how often one write is sent again.
 const attempts = 6
 
-// write sends one write to a lane's item until its outcome is known, and
-// remembers what the item then looked like. A nonce names this very write, so
+// write sends a write to a lane's item, or the first that holds of several of
+// which one can hold, until its outcome is known, and remembers what the item
+// then looked like. A nonce names this very write, so
 // that after a lost reply the same write can be sent again: the store then finds
 // the nonce in the item and reports the write as applied. With repeat false,
 // what may have been applied is not sent again.
 //
 // An error that wraps OutcomeUnknown is neither: the write may have been applied.
-func (p *Pipeline) write(ctx context.Context, l *lane, w *plan.Write, repeat bool) (state *plan.Cells, now int64, applied bool, err error) {
-	w.Keep = max(w.Keep, p.o.Keep(l.item))
-	if p.o.Nonces && w.Nonce == 0 {
-		w.Nonce = newNonce()
+func (p *Pipeline) write(ctx context.Context, l *lane, repeat bool, tries ...plan.Write) (state *plan.Cells, now int64, applied bool, err error) {
+	nonce := tries[0].Nonce
+	if p.o.Nonces && nonce == 0 {
+		nonce = newNonce()
 	}
-	tries := []plan.Write{*w}
+	for i := range tries {
+		tries[i].Keep = max(tries[i].Keep, p.o.Keep(l.item))
+		tries[i].Nonce = nonce
+	}
 	state = new(plan.Cells)
 	var unknown error
 	for attempt := 0; ; attempt++ {

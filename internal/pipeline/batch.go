@@ -2,6 +2,7 @@ package pipeline
 
 import (
 	"errors"
+	"slices"
 
 	"github.com/weirlabs/weir/internal/plan"
 )
@@ -97,6 +98,21 @@ func (b *batch) plan(known *plan.Cells, now int64, w *plan.Write) bool {
 	return len(w.Do) > 0
 }
 
+// orElse adds, to the write for an item that is as good as new, one for an item
+// of which a little has been taken, when that is another write. It saves a trip
+// on a store that looks at more than the first.
+func (b *batch) orElse(tries []plan.Write, now int64) []plan.Write {
+	var used plan.Cells
+	for _, t := range b.totals {
+		t.spec.Step(&used, now, 1)
+	}
+	var w plan.Write
+	if b.plan(&used, now, &w) && !slices.Equal(w.If, tries[0].If) {
+		tries = append(tries, w)
+	}
+	return tries
+}
+
 // serve decides all takes of a batch: it writes what fits, and refuses only what
 // a state does not fit that the store has just returned.
 func (p *Pipeline) serve(l *lane, pending []*take) {
@@ -138,10 +154,10 @@ func (p *Pipeline) serve(l *lane, pending []*take) {
 			continue
 		}
 		if len(b.totals) == 0 && len(b.fits) > 0 {
-			p.allow(l, b, known, now) // shadows only, and none of them fits
 			if fresh {
 				p.tidy(ctx, l, b.fits[0].asks, true, known, now)
 			}
+			p.allow(l, b, known, now) // shadows only, and none of them fits
 			pending = b.rest
 			continue
 		}
@@ -151,7 +167,11 @@ func (p *Pipeline) serve(l *lane, pending []*take) {
 		if vain >= patience {
 			w.Freeze(now)
 		}
-		state, at, applied, err := p.write(ctx, l, &w, true)
+		tries := []plan.Write{w}
+		if known.Len() == 0 && !fresh {
+			tries = b.orElse(tries, now)
+		}
+		state, at, applied, err := p.write(ctx, l, true, tries...)
 		if errors.Is(err, p.o.Errors.Throttled) {
 			l.held(pending, err)
 			if sleep(ctx, l.slow(p, busy)) {
@@ -171,8 +191,8 @@ func (p *Pipeline) serve(l *lane, pending []*take) {
 		if applied {
 			took, vain, most = true, 0, maxBatch
 			l.found(p, true)
-			p.allow(l, b, state, at)
 			p.tidy(ctx, l, b.fits[0].asks, true, state, at)
+			p.allow(l, b, state, at)
 			pending = b.rest
 		}
 	}

@@ -110,3 +110,64 @@ func TestBatchIsItsTakes(t *testing.T) {
 		t.Errorf("%d writes held, %d of several takes", held, several)
 	}
 }
+
+// Of an item of which nothing is known two writes are offered: for one that is
+// as good as new, and for one of which a little was taken. At most one of them
+// holds, and it means what the takes mean one after the other.
+func TestTwoGuesses(t *testing.T) {
+	const base = 1_800_000_000 * second
+	specs := []*plan.Spec{spec(t, "b", "1/s burst 9"), spec(t, "q", "quota 9/h"), spec(t, "s", "sliding 9/h"), spec(t, "c", "quota 9/hour calendar"), spec(t, "o", "1/h burst 9")}
+	r := rand.New(rand.NewPCG(2, 2))
+	var held [2]int
+	for range 20_000 {
+		actual := new(plan.Cells)
+		for range r.IntN(6) {
+			specs[r.IntN(len(specs))].Step(actual, base-r.Int64N(6*second), 1+r.Int64N(4))
+		}
+		var pending []*take
+		for range 1 + r.IntN(3) {
+			tk := &take{}
+			for _, i := range r.Perm(len(specs))[:1+r.IntN(2)] {
+				tk.asks = append(tk.asks, Ask{Spec: specs[i], Cost: 1 + r.Int64N(3)})
+			}
+			pending = append(pending, tk)
+		}
+		b := judge(pending, new(plan.Cells), base, maxBatch)
+		var w plan.Write
+		if !b.plan(new(plan.Cells), base, &w) {
+			t.Fatal("nothing fits a new item")
+		}
+		tries := b.orElse([]plan.Write{w}, base)
+		found := -1
+		for i := range tries {
+			if !tries[i].Holds(actual, base) {
+				continue
+			}
+			if found >= 0 {
+				t.Fatalf("both hold on %v: %+v", fields(actual), tries)
+			}
+			found = i
+		}
+		if found < 0 {
+			continue
+		}
+		held[found]++
+		stepped, written := new(plan.Cells), new(plan.Cells)
+		stepped.CopyFrom(actual)
+		written.CopyFrom(actual)
+		tries[found].Apply(written, base)
+		for _, tk := range b.fits {
+			for _, a := range tk.asks {
+				if !a.Spec.Step(stepped, base, a.Cost).OK {
+					t.Fatalf("over: %s with %d on %v", a.Spec, a.Cost, fields(actual))
+				}
+			}
+		}
+		if !maps.Equal(fields(stepped), fields(written)) {
+			t.Fatalf("one after the other %v\nin one write %v", fields(stepped), fields(written))
+		}
+	}
+	if held[0] < 1000 || held[1] < 1000 {
+		t.Errorf("held %v times", held)
+	}
+}

@@ -280,7 +280,7 @@ func (p *Pipeline) update(l *lane, u *update) error {
 		if !u.next(known, now, &w) {
 			return nil
 		}
-		state, at, applied, err := p.write(ctx, l, &w, u.sure)
+		state, at, applied, err := p.write(ctx, l, u.sure, w)
 		if errors.Is(err, p.o.Errors.Throttled) && sleep(ctx, l.slow(p, busy)) {
 			busy, now = true, p.now()
 			continue
