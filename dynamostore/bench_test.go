@@ -44,8 +44,6 @@ func (w workload) limit() string {
 	return fmt.Sprintf("%d/%ds burst %d", w.tokens, w.per/time.Second, w.burst)
 }
 
-func (w workload) interval() int64 { return int64(w.per) / w.tokens }
-
 func (w workload) key(n int64) string {
 	if w.keys > 0 {
 		n %= int64(w.keys)
