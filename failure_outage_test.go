@@ -269,7 +269,7 @@ func TestRefusalsCostNoRetries(t *testing.T) {
 			t.Fatal(d, err)
 		}
 		for range 100 {
-			for range 1000 {
+			for range 200 {
 				if d, err := lim.Take(t.Context(), empty); err != nil || d.Allowed {
 					t.Fatal(d, err)
 				}
