@@ -320,18 +320,21 @@ func TestLaneOfAnEmptyItemWaits(t *testing.T) {
 			if took := time.Since(began); took != 0 {
 				b.Errorf("waited %v", took)
 			}
+			synctest.Wait()
 			delete(b.store.by, key("a"))
 		}
 		// It goes by the store's time: when that has passed, there is no wait.
 		for range 5 {
 			b.must(key("a"), s, 1)
 		}
-		b.step = time.Minute
+		synctest.Wait() // the lane has read the clock for the last time
+		b.step.Store(int64(time.Minute))
 		began := time.Now()
 		if b.must(key("a"), s, 1); time.Since(began) != 0 {
 			b.Errorf("waited %v after a minute of the store's", time.Since(began))
 		}
-		b.step = -time.Hour // and a clock that is set back holds nobody up for longer
+		synctest.Wait()
+		b.step.Store(-int64(time.Hour)) // and a clock that is set back holds nobody up for longer
 		began = time.Now()
 		if b.must(key("a"), s, 1); time.Since(began) > 32*ms {
 			b.Errorf("waited %v after a step back", time.Since(began))

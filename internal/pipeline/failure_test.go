@@ -130,7 +130,7 @@ func TestUnknownStaysUnknown(t *testing.T) {
 					w.Do[0].Field, _ = plan.ParseField("l.t")
 					w.Nonce += uint64(b.store.now()) // each its own
 					b.store.apply(key("a"), []plan.Write{w}, &c)
-					b.step++
+					b.step.Add(1)
 				}
 				return errUnknown
 			case 2:

@@ -83,7 +83,7 @@ func TestMemoAfterTheClockIsSet(t *testing.T) {
 			b.must(key("a"), s, 1)
 			b.must(key("a"), s, 1)
 			b.trip(0, "before", func() { b.must(key("a"), s, 1) })
-			b.step = step
+			b.step.Store(int64(step))
 			b.trip(1, "after a step of "+step.String(), func() { b.must(key("a"), s, 1) })
 			b.trip(0, "again", func() { b.must(key("a"), s, 1) })
 		})

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -104,7 +105,7 @@ type bench struct {
 	*testing.T
 	*Pipeline
 	store *items
-	step  time.Duration // of this machine's clock, as if it had been set
+	step  atomic.Int64 // of this machine's clock, as if it had been set
 }
 
 // inBubble runs a test where time costs nothing. Every goroutine of the pipeline
@@ -113,7 +114,7 @@ func inBubble(t *testing.T, o Options, test func(b *bench)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		b := &bench{T: t}
-		b.store = &items{now: func() int64 { return time.Now().Add(b.step).UnixNano() }, by: map[plan.Key]*plan.Cells{}, ring: map[plan.Key][]uint64{}}
+		b.store = &items{now: func() int64 { return time.Now().UnixNano() + b.step.Load() }, by: map[plan.Key]*plan.Cells{}, ring: map[plan.Key][]uint64{}}
 		o.Store, o.Clock = b.store, b.store.now
 		o.Keep = func(plan.Key) time.Duration { return time.Hour }
 		o.Errors = Errors{OutcomeUnknown: errUnknown, Unreachable: errUnreachable, Throttled: errThrottled, Busy: errBusy, Open: errOpen}
