@@ -323,7 +323,7 @@ func (d *stage) scenarios(ctx context.Context) ([]scenario, error) {
 		{name: "webhooks", layer: "exempt", free: true, parts: []part{call("POST", "/webhooks/payments", `{"event":"paid"}`, 202, 300, nil)}},
 		{name: "health", layer: "exempt", free: true, parts: []part{call("GET", "/healthz", "", 200, 50, nil)}},
 		{name: "agent", layer: "application", parts: []part{
-			call("POST", "/assistant/search", `{"q":"seagull"}`, 200, 20, d.token("quinn", jwt.MapClaims{"agent": "helper-" + d.tag})),
+			call("POST", "/assistant/search", `{"q":"seagull"}`, 200, 20, d.token("quinn", jwt.MapClaims{"agent": "concierge-" + d.tag})),
 			call("POST", "/assistant/search", `{"q":"jazz"}`, 200, 3, d.token("quinn", nil))}},
 	}
 	// Whoever raises a limit in the file sees more calls, so that there still
