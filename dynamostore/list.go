@@ -51,14 +51,10 @@ func (s *Store) ListKeys(ctx context.Context, prefix, cursor string, most int) (
 	if cursor != "" {
 		in.ExclusiveStartKey = itemKey(cursor)
 	}
-	began := time.Now()
-	out, err := scan.Scan(ctx, in)
+	out, err := s.scan(ctx, scan, in, what)
 	if err != nil {
-		err = s.explain(what, err)
-		s.trip(ctx, weir.Trip{Took: time.Since(began), Err: err})
 		return nil, "", err
 	}
-	s.trip(ctx, weir.Trip{Took: time.Since(began), ReadUnits: units(out.ConsumedCapacity)})
 	for _, item := range out.Items {
 		pk := keyOf(item)
 		if len(keys) == most {

@@ -124,6 +124,19 @@ func (s *Store) Put(ctx context.Context, key string, value []byte, ifVersion str
 	return s.errorf(what, "%w; read it again", weir.ErrConflict)
 }
 
+// scan reads one page of the table, and tells the observer of it.
+func (s *Store) scan(ctx context.Context, client scanner, in *dynamodb.ScanInput, what string) (*dynamodb.ScanOutput, error) {
+	began := time.Now()
+	out, err := client.Scan(ctx, in)
+	if err != nil {
+		err = s.explain(what, err)
+		s.trip(ctx, weir.Trip{Took: time.Since(began), Err: err})
+		return nil, err
+	}
+	s.trip(ctx, weir.Trip{Took: time.Since(began), ReadUnits: units(out.ConsumedCapacity)})
+	return out, nil
+}
+
 // scanner is what List needs of a client.
 type scanner interface {
 	Scan(context.Context, *dynamodb.ScanInput, ...func(*dynamodb.Options)) (*dynamodb.ScanOutput, error)
@@ -157,14 +170,10 @@ func (s *Store) List(ctx context.Context, prefix, cursor string, max int) (keys 
 		in.ExclusiveStartKey = itemKey(cursor)
 	}
 	for {
-		began := time.Now()
-		out, err := scan.Scan(ctx, in)
+		out, err := s.scan(ctx, scan, in, what)
 		if err != nil {
-			err = s.explain(what, err)
-			s.trip(ctx, weir.Trip{Took: time.Since(began), Err: err})
 			return nil, "", err
 		}
-		s.trip(ctx, weir.Trip{Took: time.Since(began), ReadUnits: units(out.ConsumedCapacity)})
 		for i, item := range out.Items {
 			pk := keyOf(item)
 			keys = append(keys, strings.TrimPrefix(pk, from))
