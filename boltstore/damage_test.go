@@ -283,6 +283,10 @@ func TestPowerCut(t *testing.T) {
 		if len(data) < 4 || len(roots) == 0 {
 			t.Fatalf("commit %d wrote %d sectors and %d of a root: that tests nothing", commit, len(data), len(roots))
 		}
+		if roots[0]/page != roots[len(roots)-1]/page {
+			before = after // the writer committed by itself meanwhile: two commits, which no one cut lies between
+			continue
+		}
 		for range 20 {
 			crashed := append([]byte(nil), after...)
 			clear(crashed)
@@ -309,7 +313,7 @@ func TestPowerCut(t *testing.T) {
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if torn < cuts/2 {
+	if cuts == 0 || torn < cuts/2 {
 		t.Errorf("of %d files with lost pages %d were refused", cuts, torn)
 	}
 }

@@ -324,7 +324,7 @@ func TestShadowRefusesNothing(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if n := strings.Count(string(b), `"shadow":true`); n != 4 {
+	if n := strings.Count(string(b), `"allowed":false,"shadow":true`); n != 4 {
 		t.Errorf("%d shadow refusals in the log, want 4:\n%s", n, b)
 	}
 }
