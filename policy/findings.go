@@ -360,6 +360,7 @@ func (k *compiler) itemSizes() {
 		}
 	}
 	for kind, it := range items {
+		k.p.itemBytes = max(k.p.itemBytes, it.size)
 		if it.size > most && it.last != nil {
 			k.doubt(it.last, "shorten names, or share limits between routes", "the limits of one %s need about %d bytes in the store; above %d a write costs twice as much",
 				trimPlus(kind), it.size/10*10, most)

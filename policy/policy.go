@@ -50,6 +50,7 @@ type Policy struct {
 	limits               []weir.Limit
 	keep                 map[string]time.Duration // by the kinds of an item's key
 	longest              time.Duration            // of all limits
+	itemBytes            int                      // of the largest item, about
 
 	proxies *bart.Lite
 	callers []caller
@@ -181,6 +182,11 @@ func (p *Policy) Auth() Auth { return p.auth }
 
 // Limits are all limits that may share an item in the store.
 func (p *Policy) Limits() []weir.Limit { return slices.Clone(p.limits) }
+
+// ItemBytes is about how many bytes the largest item of a caller takes in a
+// store: its key with an id of usual length, and the fields of all its limits. It
+// is 0 when no limit is counted in the store.
+func (p *Policy) ItemBytes() int { return p.itemBytes }
 
 // Rules are all limits of the policy, from the outside in.
 func (p *Policy) Rules() []*Rule { return slices.Clone(p.rules) }

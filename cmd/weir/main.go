@@ -5,6 +5,7 @@
 //	weir check                                   find mistakes in weir.yaml
 //	weir probe http://localhost:8080/reservations -X POST
 //	weir keys top                                who is over a limit, or nearest to one
+//	weir cost --rps 3                            what the policy costs on AWS in a month
 //	weir store check                             is the store, or its file, in order
 //
 // Data goes to stdout, everything else to stderr. The exit codes of every

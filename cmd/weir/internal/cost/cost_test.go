@@ -1,0 +1,152 @@
+package cost
+
+import (
+	"math"
+	"os"
+	"strings"
+	"testing"
+	"testing/fstest"
+	"time"
+
+	"github.com/weirlabs/weir/policy"
+)
+
+func load(t *testing.T, text string) *policy.Policy {
+	t.Helper()
+	p, err := policy.Load(fstest.MapFS{"weir.yaml": {Data: []byte(text)}, "keys": {Data: []byte("# none yet\n")}}, "weir.yaml", policy.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+func prices(t *testing.T) Prices {
+	t.Helper()
+	p, err := In("us-east-1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+const head = `weir: 1
+callers: {account: jwt.sub, tenant: jwt.tenant, ip: client_ip}
+`
+
+const edge = `edge:
+  - {name: rate-all, limit: sliding 2000/5m, by: ip, priority: 40}
+  - {name: rate-auth, limit: sliding 100/5m, by: ip, priority: 41, path: /api/auth/*}
+  - {name: rate-api, limit: sliding 1000/5m, by: ip, priority: 42, path: /api/*}
+`
+
+const one = `application:
+  limits:
+    - {name: reservations, match: POST /reservations, by: [account, ip], limit: 0.5/s burst 10}
+`
+
+// TestSpec_C06_MonthToTheCent works the example out by hand: 3 requests a second
+// for 730 h are 7.884 million; the edge is 5 + 3 + 7.884 x 0.60, the application
+// 7.884 x 0.625 x 0.8, and at worst without the 0.8.
+func TestSpec_C06_MonthToTheCent(t *testing.T) {
+	r := Estimate(load(t, head+edge+one), Traffic{RPS: 3, Keys: 10_000, DeniedShare: 0.2, IntegratorUSD: 1}, prices(t))
+	for what, c := range map[string]struct{ got, want string }{
+		"edge":                 {r.Layers[0].USD.String(), "12.73"},
+		"edge at worst":        {r.Layers[0].USDWorst.String(), "12.73"},
+		"gateway":              {r.Layers[1].USD.String(), "0.00"},
+		"application":          {r.Layers[2].USD.String(), "3.94"},
+		"application at worst": {r.Layers[2].USDWorst.String(), "4.93"},
+		"total":                {r.TotalUSD.String(), "16.67"},
+		"usage plans":          {r.Gateway.USD.String(), "27.59"},
+	} {
+		if c.got != c.want {
+			t.Errorf("%s: %s dollars, want %s", what, c.got, c.want)
+		}
+	}
+	// 7.884 x (3.50 - 0.625) = 22.67 dollars: what 23 integrators cost at one each.
+	if r.Gateway.BreakEvenIntegrators != 23 {
+		t.Errorf("break-even at %d integrators, want 23", r.Gateway.BreakEvenIntegrators)
+	}
+}
+
+func TestItemsADecision(t *testing.T) {
+	for name, c := range map[string]struct {
+		text                 string
+		gateway, application int
+	}{
+		"edge only":                     {head + edge, 0, 0},
+		"one item, two limits":          {head + strings.Replace(one, "limit: 0.5/s burst 10", "limit: [0.5/s burst 10, quota 100/day]", 1), 0, 1},
+		"two callers, one route":        {head + one + "    - {name: tenants, match: POST /reservations, by: tenant, limit: 5/s}\n", 0, 2},
+		"two callers, two routes":       {head + one + "    - {name: tenants, match: POST /orders, by: tenant, limit: 5/s}\n", 0, 1},
+		"a limit on every route":        {head + one + "    - {name: tenants, by: tenant, limit: 5/s}\n", 0, 2},
+		"one that is off":               {head + one + "    - {name: tenants, match: POST /reservations, by: tenant, limit: 5/s, mode: off}\n", 0, 1},
+		"a gateway for its own routes":  {gatewayOf("  match: GET /partner/{rest...}\n") + one, 0, 1},
+		"a gateway before every route":  {gatewayOf("") + one, 1, 1},
+		"anonymous callers have theirs": {head + strings.Replace(one, "}", ", anonymous: 1/s}", 1), 0, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			n := itemsADecision(load(t, c.text))
+			if n.of(policy.Gateway) != c.gateway || n.of(policy.Application) != c.application {
+				t.Errorf("%d gateway and %d application items, want %d and %d", n.of(policy.Gateway), n.of(policy.Application), c.gateway, c.application)
+			}
+		})
+	}
+}
+
+func gatewayOf(match string) string {
+	return `weir: 1
+auth: {api_keys: {header: x-api-key, file: keys}}
+callers: {account: jwt.sub, partner: api_key.owner, ip: client_ip}
+gateway:
+` + match + `  plans: {basic: [10/s burst 20]}
+`
+}
+
+// TestWorstIsWorst: no load makes the expected bill higher than the worst one,
+// and the total is the sum of its layers.
+func TestWorstIsWorst(t *testing.T) {
+	text, err := os.ReadFile("../../../../examples/little-stage/weir.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	keys, err := os.ReadFile("../../../../examples/little-stage/partners.keys")
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := policy.Load(fstest.MapFS{"weir.yaml": {Data: text}, "partners.keys": {Data: keys}}, "weir.yaml", policy.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, rps := range []float64{0, 0.001, 3, 1e4, 1e9} {
+		for _, denied := range []float64{0, 0.2, 1} {
+			for _, n := range []int64{0, 1e6, 1e12} {
+				r := Estimate(p, Traffic{RPS: rps, Keys: n, DeniedShare: denied, IntegratorUSD: 1}, prices(t))
+				var sum, worst Dollars
+				for _, l := range r.Layers {
+					if l.USD > l.USDWorst || math.IsNaN(float64(l.USDWorst)) || math.IsInf(float64(l.USDWorst), 0) {
+						t.Errorf("rps %v, denied %v, keys %v: %s costs %v, at worst %v", rps, denied, n, l.Layer, l.USD, l.USDWorst)
+					}
+					sum, worst = sum+l.USD, worst+l.USDWorst
+				}
+				if sum != r.TotalUSD || worst != r.TotalUSDWorst {
+					t.Errorf("rps %v: total %v and %v, the layers say %v and %v", rps, r.TotalUSD, r.TotalUSDWorst, sum, worst)
+				}
+			}
+		}
+	}
+}
+
+func TestPricesAreDatedAndHaveSources(t *testing.T) {
+	p := prices(t)
+	if _, err := time.Parse(time.DateOnly, p.AsOf); err != nil {
+		t.Errorf("the date of the prices: %v", err)
+	}
+	for _, one := range []Price{p.WAFWebACLMonth, p.WAFRuleMonth, p.WAFMillionRequests, p.RESTMillionCalls,
+		p.DynamoDBMillionWrites, p.DynamoDBGBMonth, p.ValkeyGBHour, p.ValkeyMillionECPU} {
+		if one.USD <= 0 || one.Unit == "" || one.Source == "" {
+			t.Errorf("a price is not complete: %+v", one)
+		}
+	}
+	if _, err := In("eu-nowhere-9"); err == nil || !strings.Contains(err.Error(), "us-east-1") {
+		t.Errorf("an unknown region: %v; want an error that names the known ones", err)
+	}
+}
