@@ -2,7 +2,6 @@ package policy
 
 import (
 	"net/netip"
-	"text/template"
 
 	"github.com/weirlabs/weir"
 )
@@ -87,21 +86,8 @@ type Exemption struct {
 
 // Denied is what a refusal says to people.
 type Denied struct {
-	Message    *template.Template // executed with a MessageData; nil: the standard sentence
-	UpgradeURL string             // "" for none
-}
-
-// MessageData is what a message template knows of a refusal.
-type MessageData struct {
-	Limit      string // the limit in its grammar: "0.5/s burst 10"
-	Count      int64  // 50 of 50 per hour
-	Unit       string // "hour" of 50 per hour, or "5 minutes"
-	Name       string
-	Operation  string
-	Plan       string
-	Wait       string // "6 seconds"; above an hour in hours and minutes, above two days in days and hours
-	At         string // "15:00"
-	UpgradeURL string
+	Message    *Message // nil: the standard sentence
+	UpgradeURL string   // "" for none
 }
 
 // StatusRange is a range of HTTP statuses, both ends included.

@@ -25,8 +25,9 @@ type loader struct {
 	name    string         // the policy's file within fsys
 	proxies []netip.Prefix // trusted beside those of the file
 
-	checkStore func(string, []weir.Limit) error // nil: any store may be named
-	onlyAuth   bool
+	checkStore  func(string, []weir.Limit) error // nil: any store may be named
+	expressions Compiler                         // nil: there may be none
+	onlyAuth    bool
 }
 
 // row is one field of an object: its name, whether it must be there, and what

@@ -12,6 +12,15 @@
 //	m, err := p.Match(attributes)         // exempt? edge limits? whom do we need to know?
 //	ops, err := p.Ops(&m, attributes, id) // gateway and application limits of this caller
 //
+// Expressions, such as `when: plan == "free"`, are compiled by what the program
+// hands in, see [Options] and package expression; a policy without any needs
+// nothing:
+//
+//	p, err := policy.Load(files, "weir.yaml", policy.Options{Expressions: expression.Compile})
+//
+// Within the package, loader.expression compiles one for any environment: a
+// struct with `expr` tags.
+//
 // The package is pure. It reads only the file system that Load is given, asks
 // no store, knows no secret and has no clock; everything is safe for concurrent
 // use. What it takes for a caller's id comes from verified sources: a header

@@ -5,14 +5,40 @@ import (
 	"net/http"
 	"net/netip"
 	"net/url"
+	"reflect"
 	"strconv"
 	"strings"
 	"sync"
-
-	"github.com/expr-lang/expr"
-	"github.com/expr-lang/expr/file"
-	"github.com/expr-lang/expr/vm"
 )
+
+// A Compiler checks and compiles one expression of a policy, such as
+// `plan == "free"`. Package expression has one: [Options.Expressions] says when
+// it is needed.
+//
+// env is a pointer to a struct of the type that the expression will be run
+// with: its fields with an `expr` tag are the names that the expression may use,
+// those of functions included. want is the kind of the result: reflect.Bool,
+// reflect.Float64 for every number, or reflect.String. The expression must depend
+// on env alone, so there is no clock and nothing random in it.
+//
+// A mistake of the expression's author is an [*ExpressionError].
+type Compiler func(text string, env any, want reflect.Kind) (Expression, error)
+
+// An Expression computes its result, of the kind that was wanted or what the
+// types of env leave open, from a value of the type that it was compiled for. It
+// keeps nothing of it, and is safe for concurrent use.
+type Expression func(env any) (any, error)
+
+// ExpressionError is a mistake in an expression, and where it is.
+type ExpressionError struct {
+	Line    int    // from 1; 0 when the mistake is the whole expression
+	Column  int    // in characters, from 0
+	Message string // what is wrong, in one line
+	Hint    string // what to write instead, or ""
+	Unknown string // the name that is not known, if that is the mistake
+}
+
+func (e *ExpressionError) Error() string { return e.Message }
 
 // facts is what `when:` and `cost:` expressions know of a request. Its fields
 // are the names that expressions use.
@@ -71,7 +97,7 @@ func (f *facts) free() {
 type cost struct {
 	fixed   int64
 	header  string
-	program *vm.Program
+	program Expression
 }
 
 // of returns the cost of a call: 0 skips the limit. What a client controls,
@@ -79,7 +105,7 @@ type cost struct {
 func (c *cost) of(f *facts) int64 {
 	switch {
 	case c.program != nil:
-		v, err := expr.Run(c.program, f)
+		v, err := c.program(f)
 		n, ok := v.(float64)
 		switch {
 		case err != nil || !ok || math.IsNaN(n) || n < 0:
@@ -131,12 +157,12 @@ func (l *loader) costOf(n *node) cost {
 		c.header = l.headerName(n, name)
 		return c
 	}
-	c.program = l.program(n, "cost", expr.AsFloat64())
+	c.program = l.expression(n, "cost", &facts{}, reflect.Float64)
 	return c
 }
 
 // condition reads a when: expression.
-func (l *loader) condition(n *node) *vm.Program {
+func (l *loader) condition(n *node) Expression {
 	if n == nil || !l.is(n, scalar, "when") {
 		return nil
 	}
@@ -144,37 +170,50 @@ func (l *loader) condition(n *node) *vm.Program {
 		l.wrong(n, "write a condition such as plan == \"free\", or remove the line", "when is empty")
 		return nil
 	}
-	return l.program(n, "when", expr.AsBool())
+	return l.expression(n, "when", &facts{}, reflect.Bool)
 }
 
-// program compiles and checks an expression. Without now() it depends on the
-// request alone.
-func (l *loader) program(n *node, what string, as expr.Option) *vm.Program {
-	p, err := expr.Compile(n.text, expr.Env(&facts{}), expr.DisableBuiltin("now"), as)
+// expression compiles an expression, which is for what and will be run with
+// values like env. It reports what is wrong and returns nil.
+func (l *loader) expression(n *node, what string, env any, want reflect.Kind) Expression {
+	if l.expressions == nil {
+		l.wrong(n, `in Go: policy.Options{Expressions: expression.Compile}, with import "github.com/weirlabs/weir/policy/expression"`,
+			"%s is an expression, and this program is built without the package that compiles them", what)
+		return nil
+	}
+	run, err := l.expressions(n.text, env, want)
 	if err == nil {
-		return p
+		return run
 	}
-	hint := "known here: method, host, path, ip, plan, claims, header(name), query(name)"
-	message := strings.TrimSpace(strings.SplitN(err.Error(), "\n", 2)[0])
-	at := *n
-	if fe, ok := err.(*file.Error); ok {
-		message = fe.Message
-		if n.width >= len(n.text) && fe.Line <= 1 { // on one line: point into it
-			if at.col += fe.Column; !n.plain {
-				at.col++
-			}
-			at.width = 1
+	names, shown := namesOf(env)
+	at, message, hint := n, err.Error(), "known here: "+strings.Join(shown, ", ")
+	if e, ok := err.(*ExpressionError); ok {
+		if e.Line == 1 {
+			at = l.inside(n, e.Column, 1)
 		}
-	}
-	message = strings.NewReplacer("expected float64", "expected a number", "expected bool", "expected true or false", `Operator("=")`, "=").Replace(message)
-	if strings.HasSuffix(message, "token =") {
-		hint = "compare with =="
-	}
-	if rest, ok := strings.CutPrefix(message, "unknown name "); ok {
-		if best := nearest(rest, []string{"method", "host", "path", "ip", "plan", "claims", "header", "query"}); best != "" {
+		if e.Hint != "" {
+			hint = e.Hint
+		}
+		if best := nearest(e.Unknown, names); e.Unknown != "" && best != "" {
 			hint = "did you mean " + show(best) + "?"
 		}
 	}
-	l.wrong(&at, hint, "%s: %s", what, message)
+	l.wrong(at, hint, "%s: %s", what, message)
 	return nil
+}
+
+// namesOf lists the names that an environment has, and how they are written.
+func namesOf(env any) (names, shown []string) {
+	t := reflect.TypeOf(env).Elem()
+	for i := range t.NumField() {
+		name := t.Field(i).Tag.Get("expr")
+		if name == "" {
+			continue
+		}
+		names, shown = append(names, name), append(shown, name)
+		if t.Field(i).Type.Kind() == reflect.Func {
+			shown[len(shown)-1] += "(name)"
+		}
+	}
+	return names, shown
 }

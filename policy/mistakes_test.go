@@ -37,7 +37,7 @@ func rendered(files map[string]string) string {
 			fsys[name] = &fstest.MapFile{Data: []byte(text)}
 		}
 	}
-	p, err := Load(fsys, "weir.yaml", Options{})
+	p, err := Load(fsys, "weir.yaml", Options{Expressions: Expressions})
 	var ps Problems
 	switch {
 	case errors.As(err, &ps):

@@ -5,8 +5,6 @@ import (
 	"net/netip"
 	"net/url"
 
-	"github.com/expr-lang/expr"
-
 	"github.com/weirlabs/weir"
 )
 
@@ -53,7 +51,7 @@ func (p *Policy) AppendOps(room []Op, m *Match, a *Attributes, id Identity) ([]O
 		if h.when != nil {
 			// An expression that fails holds: a limit is not escaped by a
 			// request that its author did not think of.
-			if v, err := expr.Run(h.when, f); err == nil && v == false {
+			if v, err := h.when(f); err == nil && v == false {
 				continue
 			}
 		}

@@ -8,7 +8,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/expr-lang/expr/vm"
 	"github.com/gaissmai/bart"
 
 	"github.com/weirlabs/weir"
@@ -29,6 +28,12 @@ type Options struct {
 	// and all limits that the store has to keep, and must not open anything. Its
 	// error, in one line and without credentials, becomes a mistake at `store:`.
 	CheckStore func(url string, limits []weir.Limit) error
+
+	// Expressions compiles the expressions of the file, as those of `when:` and
+	// `cost:`. Hand in Compile of package expression where a policy has some; an
+	// expression is a mistake without it. It is not built in because it adds some
+	// 2.5 MiB to a program, which a function that starts often can do without.
+	Expressions Compiler
 
 	// OnlyAuth says that callers are known by `auth:` only, as to `weir proxy`. A
 	// caller whom it cannot verify is then a finding also in a policy without
@@ -91,7 +96,7 @@ type rule struct {
 	anon   []*Rule   // of callers known by address; nil: full
 	byPlan [][]*Rule // of an operation: by the caller's plan
 	cost   cost
-	when   *vm.Program
+	when   Expression
 	shadow bool
 	onFail weir.FailureMode
 	except *bart.Lite
@@ -105,7 +110,7 @@ func Load(fsys fs.FS, name string, o Options) (*Policy, error) {
 	if o.File == "" {
 		o.File = name
 	}
-	l := &loader{document: document{file: o.File}, fsys: fsys, name: name, proxies: o.TrustedProxies, checkStore: o.CheckStore, onlyAuth: o.OnlyAuth}
+	l := &loader{document: document{file: o.File}, fsys: fsys, name: name, proxies: o.TrustedProxies, checkStore: o.CheckStore, expressions: o.Expressions, onlyAuth: o.OnlyAuth}
 	text, err := readAll(fsys, name)
 	if err != nil {
 		l.report(Error, 0, 0, 0, beginning, "the policy cannot be read: %v", err)

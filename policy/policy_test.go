@@ -68,7 +68,7 @@ func loadText(text string, files ...string) (*Policy, error) {
 	for i := 0; i < len(files); i += 2 {
 		fsys[files[i]] = &fstest.MapFile{Data: []byte(files[i+1])}
 	}
-	return Load(fsys, "weir.yaml", Options{})
+	return Load(fsys, "weir.yaml", Options{Expressions: Expressions})
 }
 
 func get(method, path string) *Attributes {

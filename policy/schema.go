@@ -7,7 +7,6 @@ import (
 	"net/url"
 	"strconv"
 	"strings"
-	"text/template"
 
 	"github.com/gaissmai/bart"
 )
@@ -400,7 +399,7 @@ func (l *loader) readDenied(n *node, to *Denied) {
 		row{"message", false, func(n *node) {
 			var text string
 			if l.text("message", &text)(n); text != "" {
-				to.Message = l.template(n)
+				to.Message = l.message(n)
 			}
 		}},
 		row{"upgrade_url", false, func(n *node) {
@@ -415,43 +414,6 @@ func (l *loader) readDenied(n *node, to *Denied) {
 			to.UpgradeURL = n.text
 		}},
 	)
-}
-
-var messageFields = []string{"Limit", "Count", "Unit", "Name", "Operation", "Plan", "Wait", "At", "UpgradeURL"}
-
-// template parses a message and tries it.
-func (l *loader) template(n *node) *template.Template {
-	t, err := template.New("message").Parse(n.text)
-	if err == nil {
-		err = t.Execute(new(strings.Builder), MessageData{
-			Limit: "50/hour", Count: 50, Unit: "hour", Name: "orders", Operation: "orders",
-			Plan: "free", Wait: "6 seconds", At: "15:00", UpgradeURL: "/billing",
-		})
-	}
-	if err == nil {
-		return t
-	}
-	hint := "a message knows {{." + strings.Join(messageFields, "}}, {{.") + "}}"
-	why := strings.TrimPrefix(err.Error(), "template: message:")
-	if _, rest, ok := strings.Cut(why, "can't evaluate field "); ok {
-		field, _, _ := strings.Cut(rest, " ")
-		why = "the message uses " + show("."+field) + ", which does not exist"
-		lower := make([]string, len(messageFields))
-		for i, f := range messageFields {
-			lower[i] = strings.ToLower(f)
-		}
-		if best := nearest(field, lower); best != "" {
-			for _, f := range messageFields {
-				if strings.EqualFold(f, best) {
-					hint = "did you mean {{." + f + "}}?"
-				}
-			}
-		}
-	} else {
-		why = "the message is not a template: " + why
-	}
-	l.wrong(n, hint, "%s", why)
-	return nil
 }
 
 // wideProxy warns of a network that lets many strangers name any address.

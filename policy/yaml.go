@@ -90,6 +90,25 @@ func (d *document) wrong(n *node, hint, format string, args ...any) {
 	d.report(Error, n.line, n.col, n.width, hint, format, args...)
 }
 
+// inside is a part of a scalar, of so many characters from one on: where the
+// file shows the text as it is read, else all of it.
+func (d *document) inside(n *node, from, width int) *node {
+	start := n.col - 1
+	if !n.plain {
+		start++ // the quote
+	}
+	if n.line < 1 || n.line > len(d.source) || start < 0 {
+		return n
+	}
+	line := []rune(d.source[n.line-1])
+	if start > len(line) || !strings.HasPrefix(string(line[start:]), n.text) {
+		return n
+	}
+	part := *n
+	part.col, part.width = start+from+1, width
+	return &part
+}
+
 // doubt reports a finding at a node.
 func (d *document) doubt(n *node, hint, format string, args ...any) {
 	d.report(Warning, n.line, n.col, n.width, hint, format, args...)

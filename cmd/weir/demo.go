@@ -29,6 +29,7 @@ import (
 	"github.com/weirlabs/weir/engine"
 	littlestage "github.com/weirlabs/weir/examples/little-stage"
 	"github.com/weirlabs/weir/policy"
+	"github.com/weirlabs/weir/policy/expression"
 )
 
 // exampleFile is where the demo's policy lies in the repository.
@@ -173,7 +174,7 @@ func newStage(c *common, chosen bool) (*stage, error) {
 
 func (d *stage) load() (*policy.Policy, error) {
 	return policy.Load(d.files, d.files.policy, policy.Options{
-		File: d.name, CheckStore: checkStore, OnlyAuth: true,
+		File: d.name, CheckStore: checkStore, Expressions: expression.Compile, OnlyAuth: true,
 		// So that scenarios can come from many addresses. No file should say so.
 		TrustedProxies: []netip.Prefix{netip.MustParsePrefix("127.0.0.1/32")},
 	})

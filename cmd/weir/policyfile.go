@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 
 	"github.com/weirlabs/weir/policy"
+	"github.com/weirlabs/weir/policy/expression"
 )
 
 // folder serves a policy and the files that it names: relative to the policy,
@@ -26,7 +27,7 @@ func loadPolicy(path string) (*policy.Policy, error) {
 }
 
 func loadPolicyOf(path string, o policy.Options) (*policy.Policy, error) {
-	o.File, o.CheckStore = path, checkStore
+	o.File, o.CheckStore, o.Expressions = path, checkStore, expression.Compile
 	return policy.Load(folder(filepath.Dir(path)), filepath.Base(path), o)
 }
 

@@ -30,11 +30,8 @@ func message(o *engine.Outcome, v *engine.Verdict) string {
 		Name: v.Rule.Name, Operation: v.Rule.Operation, Plan: v.Rule.Plan,
 		Wait: words(seconds), At: clock(o.Time(), wait), UpgradeURL: v.Rule.Denied.UpgradeURL,
 	}
-	if t := v.Rule.Denied.Message; t != nil {
-		var b strings.Builder
-		if t.Execute(&b, data) == nil {
-			return b.String()
-		}
+	if m := v.Rule.Denied.Message; m != nil {
+		return m.Text(&data)
 	}
 	return sentence(&data, v.Rule)
 }
