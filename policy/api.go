@@ -52,6 +52,7 @@ type Rule struct {
 	// What follows is what the file says of the rule, for whoever shows policies,
 	// compares them or writes them in other forms.
 
+	Line         int            // of the file, where the limit stands, from 1
 	Patterns     []string       // of match:, or of path: at the edge; nil for every request
 	ExactCase    bool           // literals of Patterns compare with their case
 	Priority     int            // of an edge rule, lower ones first; -1 without one, and elsewhere
@@ -82,6 +83,7 @@ type Exemption struct {
 	Name    string
 	Paths   []string // in the form of path:
 	Because string   // the reason that the file gives, or ""
+	Line    int      // of the file, from 1
 }
 
 // Denied is what a refusal says to people.

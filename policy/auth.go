@@ -15,6 +15,7 @@ import (
 	"net/netip"
 	"net/url"
 	"path"
+	"slices"
 	"strings"
 )
 
@@ -40,7 +41,7 @@ type JWT struct {
 type APIKeys struct {
 	Header string // in canonical MIME form
 	keys   map[keyIndex][]storedKey
-	n      int
+	all    []APIKey
 }
 
 // digest is the SHA-256 of a key, and keyIndex the part of it by which it is
@@ -83,14 +84,17 @@ func (k *APIKeys) Lookup(sent string) (APIKey, bool) {
 }
 
 // Len is the number of keys.
-func (k *APIKeys) Len() int { return k.n }
+func (k *APIKeys) Len() int { return len(k.all) }
+
+// All is what is known of every key, in the order of the file, without the keys.
+func (k *APIKeys) All() []APIKey { return slices.Clone(k.all) }
 
 func (k *APIKeys) add(sum digest, key APIKey) {
 	if k.keys == nil {
 		k.keys = map[keyIndex][]storedKey{}
 	}
 	k.keys[sum.index()] = append(k.keys[sum.index()], storedKey{sum, key})
-	k.n++
+	k.all = append(k.all, key)
 }
 
 // readFile reads a file that the policy names, relative to the policy itself.

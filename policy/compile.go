@@ -187,7 +187,7 @@ func (k *compiler) compileExemptions() {
 			continue // without a path it would exempt everything
 		}
 		k.exempted = append(k.exempted, globs...)
-		k.p.exemptions = append(k.p.exemptions, Exemption{c.name.text, texts(c.path), c.because})
+		k.p.exemptions = append(k.p.exemptions, Exemption{c.name.text, texts(c.path), c.because, c.name.line})
 		k.target(target{kind: exemption, name: c.name.text}, globs)
 	}
 }
@@ -320,6 +320,9 @@ func (k *compiler) build(base Rule, limits []limitAt, name string, r *rule) []*R
 		}
 		one := base
 		one.Limit, one.Name = lim, lim.Name()
+		if i < len(limits) {
+			one.Line = limits[i].at.line
+		}
 		out = append(out, &one)
 	}
 	k.p.rules = append(k.p.rules, out...)

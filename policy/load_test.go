@@ -14,6 +14,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"unicode/utf8"
@@ -315,7 +316,7 @@ func TestAPIKeysThatBeginAlike(t *testing.T) {
 			keys.add(sum, APIKey{Owner: "acme", Plan: "gold"})
 		}
 	}
-	if k, ok := keys.Lookup("right"); !ok || k != (APIKey{"acme", "gold"}) || keys.Len() != 25 {
+	if k, ok := keys.Lookup("right"); !ok || k != (APIKey{"acme", "gold"}) || keys.Len() != 25 || len(keys.All()) != 25 || !slices.Contains(keys.All(), k) {
 		t.Errorf("%+v %v, %d keys", k, ok, keys.Len())
 	}
 	only := &APIKeys{}

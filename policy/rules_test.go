@@ -13,7 +13,7 @@ import (
 // What the file says of its rules can be read back, for those who show, compare
 // or translate policies.
 func TestRulesSayWhatTheFileSays(t *testing.T) {
-	p := load(t, little+`
+	text := little + `
     - name: mail
       match: ["POST /mail/{list}", "POST /Bulk/{list}"]
       by: [account+path.list, ip]
@@ -25,7 +25,19 @@ func TestRulesSayWhatTheFileSays(t *testing.T) {
       on_store_error: local
       share: 1/4
     - {name: calls, by: ip, limit: 5/s burst 9, cost: header.x-units, mode: off, on_store_error: deny}
-`)
+`
+	p := load(t, text)
+	lines := strings.Split(text, "\n")
+	for _, r := range p.Rules() {
+		if r.Line < 1 || !strings.Contains(lines[r.Line-1], r.Limit.String()) {
+			t.Errorf("%s %s is said to stand in line %d", r.Name, r.Limit, r.Line)
+		}
+	}
+	for _, x := range p.Exemptions() {
+		if x.Line < 1 || !strings.Contains(lines[x.Line-1], "name: "+x.Name) {
+			t.Errorf("the exemption %s is said to stand in line %d", x.Name, x.Line)
+		}
+	}
 	var got []string
 	for _, r := range p.Rules() {
 		got = append(got, fmt.Sprintf("%s %s %s|by %s|%v|prio %d|not %v|%s|cost %s|when %s|fail %d 1/%d|exact %v anon %v plan %s",
@@ -48,11 +60,15 @@ func TestRulesSayWhatTheFileSays(t *testing.T) {
 			t.Errorf("missing %s\nin\n%s", want, strings.Join(got, "\n"))
 		}
 	}
+	exempt := p.Exemptions()
+	for i := range exempt {
+		exempt[i].Line = 0
+	}
 	if want := []Exemption{
-		{"webhooks", []string{"/webhooks/*"}, "signature-authenticated; a retry is the protocol working"},
-		{"health", []string{"/healthz"}, ""},
-	}; !reflect.DeepEqual(p.Exemptions(), want) {
-		t.Errorf("exemptions %+v", p.Exemptions())
+		{Name: "webhooks", Paths: []string{"/webhooks/*"}, Because: "signature-authenticated; a retry is the protocol working"},
+		{Name: "health", Paths: []string{"/healthz"}},
+	}; !reflect.DeepEqual(exempt, want) {
+		t.Errorf("exemptions %+v", exempt)
 	}
 }
 
