@@ -101,12 +101,12 @@ func TestARecordIsOneLineOfTheDecisionLog(t *testing.T) {
 		key := hex.EncodeToString(mac.Sum(nil)[:12])
 		line := func(i int) string { return string(r.records[i].AppendJSON(nil)) }
 		if got, want := line(0), `{"time":"2000-01-01T00:00:00Z","layer":"application","limit":"things","operation":"","plan":"","key_hash":"`+key+
-			`","allowed":true,"shadow":false,"reason":"ok","cost":1,"remaining":1,"retry_after_seconds":0,"degraded":false,"denial_id":"","weight":1}`; got != want {
+			`","allowed":true,"shadow":false,"reason":"ok","cost":1,"remaining":1,"retry_after_seconds":0,"degraded":false,"denial_id":"","weight":1,"limit_text":"quota 2/h"}`; got != want {
 			t.Errorf("allowed:\n%s\nwant\n%s", got, want)
 		}
 		id := r.records[2].DenialID
 		if got, want := line(2), `{"time":"2000-01-01T00:00:00Z","layer":"application","limit":"things","operation":"","plan":"","key_hash":"`+key+
-			`","allowed":false,"shadow":false,"reason":"limit","cost":1,"remaining":0,"retry_after_seconds":3600,"degraded":false,"denial_id":"`+id+`","weight":1}`; got != want || len(id) != 13 {
+			`","allowed":false,"shadow":false,"reason":"limit","cost":1,"remaining":0,"retry_after_seconds":3600,"degraded":false,"denial_id":"`+id+`","weight":1,"limit_text":"quota 2/h"}`; got != want || len(id) != 13 {
 			t.Errorf("refused:\n%s\nwant\n%s", got, want)
 		}
 	})

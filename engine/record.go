@@ -38,6 +38,7 @@ type Record struct {
 	Degraded          bool
 	DenialID          string  // as in the refused caller's body; "" when allowed
 	Weight            float64 // how many decisions the line stands for: 1, or more where allowed ones are sampled
+	LimitText         string  // the limit in its grammar, as it was enforced: "0.5/s burst 10"
 }
 
 // AppendJSON appends the record as one JSON object, without a line end.
@@ -76,6 +77,8 @@ func (r *Record) AppendJSON(b []byte) []byte {
 	b = strconv.AppendQuote(b, r.DenialID)
 	b = append(b, `,"weight":`...)
 	b = strconv.AppendFloat(b, r.Weight, 'g', -1, 64)
+	b = append(b, `,"limit_text":`...)
+	b = strconv.AppendQuote(b, r.LimitText)
 	return append(b, '}')
 }
 
@@ -129,7 +132,7 @@ func (o *Outcome) recordOf(v *Verdict, weight float64) Record {
 		Time: o.Time(), Layer: v.Rule.Layer, Limit: v.Rule.Name, Operation: v.Rule.Operation, Plan: v.Rule.Plan,
 		KeyHash: o.keyForLogs(v.Key), Allowed: v.Allowed, Shadow: v.Shadow, Reason: v.Reason.String(),
 		Cost: v.Cost, Remaining: v.Remaining, Unknown: v.Unknown, RetryAfterSeconds: Seconds(v.RetryAfter),
-		Degraded: v.Degraded, Weight: weight,
+		Degraded: v.Degraded, Weight: weight, LimitText: v.Limit.String(),
 	}
 	if !v.Shadow {
 		r.DenialID = o.DenialID

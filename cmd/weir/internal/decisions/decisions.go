@@ -1,0 +1,216 @@
+// Package decisions reads decision logs: the JSON lines that `weir proxy
+// --decision-log` writes, one for each thing that one limit said of one request.
+//
+// A log is as long as the traffic was, so it is read in one pass and never held.
+// It may be compressed with gzip. What is not a decision is counted and passed
+// over, never guessed at: half a line after a crash, a line that another program
+// wrote, a field that is missing or of another type.
+//
+// Refusals are always logged, those of shadow limits too. What was allowed may be
+// sampled: a line's Weight says how many decisions it stands for. [Summary.Weight]
+// is what tells a log in which every caller's calls can be followed, which is 1,
+// from one that merely says how many there were.
+package decisions
+
+import (
+	"bufio"
+	"bytes"
+	"compress/gzip"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"os"
+	"time"
+
+	"github.com/weirlabs/weir/engine"
+	"github.com/weirlabs/weir/policy"
+)
+
+// maxLine is how long a line may be, in bytes. Those that weir writes have a few
+// hundred.
+const maxLine = 64 << 10
+
+// Summary is what can be said of a log as a whole.
+type Summary struct {
+	Lines    int64     // that are decisions
+	Bad      int64     // that are none
+	FirstBad int64     // the number of the first of those, from 1; 0 without any
+	Why      string    // what is wrong with it
+	Cut      bool      // a compressed log ends before its end: what follows is lost
+	Weight   float64   // the largest; 0 without decisions
+	From, To time.Time // the earliest and the latest decision
+}
+
+// Add joins the summaries of several logs. FirstBad and Why are those of the
+// first that has any.
+func (s *Summary) Add(o Summary) {
+	if s.FirstBad == 0 {
+		s.FirstBad, s.Why = o.FirstBad, o.Why
+	}
+	s.Cut = s.Cut || o.Cut
+	s.Bad += o.Bad
+	s.Weight = max(s.Weight, o.Weight)
+	if o.Lines == 0 {
+		return
+	}
+	if s.Lines == 0 || o.From.Before(s.From) {
+		s.From = o.From
+	}
+	if s.Lines == 0 || o.To.After(s.To) {
+		s.To = o.To
+	}
+	s.Lines += o.Lines
+}
+
+// ReadFile reads a log file, compressed or not, in the order of its lines. each
+// must not keep the Record; an error of its own, or the context's, ends the
+// reading and is returned as it is. A file that cannot be opened or read is an
+// error, a file that is not a log is a Summary with nothing but Bad lines.
+func ReadFile(ctx context.Context, path string, each func(*engine.Record) error) (Summary, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return Summary{}, fmt.Errorf("the decision log cannot be read: %w", err)
+	}
+	defer f.Close()
+	return Read(ctx, f, each)
+}
+
+// Read is [ReadFile] of what is open already.
+func Read(ctx context.Context, from io.Reader, each func(*engine.Record) error) (s Summary, err error) {
+	in := bufio.NewReaderSize(from, maxLine)
+	if magic, _ := in.Peek(2); len(magic) == 2 && magic[0] == 0x1f && magic[1] == 0x8b {
+		z, err := gzip.NewReader(in)
+		if err != nil {
+			s.bad(1, "it begins like a compressed file, and is none")
+			return s, nil
+		}
+		in = bufio.NewReaderSize(z, maxLine)
+	}
+	var r engine.Record
+	for n := int64(1); ; n++ {
+		if n%1024 == 0 && ctx.Err() != nil {
+			return s, ctx.Err()
+		}
+		line, why, end := next(in)
+		switch line = bytes.TrimSpace(line); {
+		case why != "":
+			s.bad(n, why)
+		case len(line) == 0:
+		default:
+			if why := parse(line, &r); why != "" {
+				s.bad(n, why)
+				break
+			}
+			s.good(&r)
+			if err := each(&r); err != nil {
+				return s, err
+			}
+		}
+		switch {
+		case end == nil:
+		case errors.Is(end, io.EOF):
+			return s, nil
+		case errors.Is(end, io.ErrUnexpectedEOF), errors.Is(end, gzip.ErrChecksum), errors.Is(end, gzip.ErrHeader):
+			s.Cut = true
+			return s, nil
+		default:
+			return s, fmt.Errorf("the decision log cannot be read to its end: %w", end)
+		}
+	}
+}
+
+func (s *Summary) bad(n int64, why string) {
+	if s.Bad++; s.FirstBad == 0 {
+		s.FirstBad, s.Why = n, why
+	}
+}
+
+func (s *Summary) good(r *engine.Record) {
+	if s.Lines == 0 || r.Time.Before(s.From) {
+		s.From = r.Time
+	}
+	if s.Lines == 0 || r.Time.After(s.To) {
+		s.To = r.Time
+	}
+	s.Lines++
+	s.Weight = max(s.Weight, r.Weight)
+}
+
+// next gives a line, or says why it is none. end is set with the last one.
+func next(in *bufio.Reader) (line []byte, why string, end error) {
+	line, end = in.ReadSlice('\n')
+	for errors.Is(end, bufio.ErrBufferFull) {
+		why = "it is longer than 64 KiB"
+		line, end = in.ReadSlice('\n')
+	}
+	return line, why, end
+}
+
+// wire is a line as it is written. A pointer tells a field that is missing from
+// one that is empty.
+type wire struct {
+	Time       *time.Time    `json:"time"`
+	Layer      *policy.Layer `json:"layer"`
+	Limit      *string       `json:"limit"`
+	Operation  string        `json:"operation"`
+	Plan       string        `json:"plan"`
+	KeyHash    *string       `json:"key_hash"`
+	Allowed    *bool         `json:"allowed"`
+	Shadow     *bool         `json:"shadow"`
+	Reason     string        `json:"reason"`
+	Cost       *int64        `json:"cost"`
+	Remaining  *int64        `json:"remaining"`
+	RetryAfter int64         `json:"retry_after_seconds"`
+	Degraded   bool          `json:"degraded"`
+	DenialID   string        `json:"denial_id"`
+	Weight     *float64      `json:"weight"`
+	LimitText  string        `json:"limit_text"`
+}
+
+// parse reads one line into r, or says why it is no decision.
+func parse(line []byte, r *engine.Record) (why string) {
+	var w wire
+	if err := json.Unmarshal(line, &w); err != nil {
+		return "it is no decision in JSON: " + err.Error()
+	}
+	switch {
+	case w.Time == nil, w.Layer == nil, w.Limit == nil, w.KeyHash == nil, w.Allowed == nil, w.Shadow == nil, w.Cost == nil, w.Weight == nil:
+		return "a field is missing: " + w.missing()
+	case *w.Layer != policy.Edge && *w.Layer != policy.Gateway && *w.Layer != policy.Application:
+		return fmt.Sprintf("there is no layer %q", *w.Layer)
+	case *w.Limit == "":
+		return "the limit has no name"
+	case *w.Cost < 0, w.RetryAfter < 0:
+		return "a number is negative"
+	case math.IsInf(*w.Weight, 0), *w.Weight < 1:
+		return "the weight is below 1"
+	}
+	*r = engine.Record{
+		Time: *w.Time, Layer: *w.Layer, Limit: *w.Limit, Operation: w.Operation, Plan: w.Plan, KeyHash: *w.KeyHash,
+		Allowed: *w.Allowed, Shadow: *w.Shadow, Reason: w.Reason, Cost: *w.Cost, Unknown: w.Remaining == nil,
+		RetryAfterSeconds: w.RetryAfter, Degraded: w.Degraded, DenialID: w.DenialID, Weight: *w.Weight, LimitText: w.LimitText,
+	}
+	if w.Remaining != nil {
+		r.Remaining = *w.Remaining
+	}
+	return ""
+}
+
+// missing names the first field that is not there.
+func (w *wire) missing() string {
+	for _, f := range []struct {
+		name string
+		none bool
+	}{
+		{"time", w.Time == nil}, {"layer", w.Layer == nil}, {"limit", w.Limit == nil}, {"key_hash", w.KeyHash == nil},
+		{"allowed", w.Allowed == nil}, {"shadow", w.Shadow == nil}, {"cost", w.Cost == nil}, {"weight", w.Weight == nil},
+	} {
+		if f.none {
+			return f.name
+		}
+	}
+	return ""
+}
