@@ -143,7 +143,7 @@ func (c *call) refusedAlready() bool {
 	}
 	never := false
 	for i := range c.ops {
-		if op := &c.ops[i]; c.costs[i] > op.Limit.Max() && !op.Shadow {
+		if op := &c.ops[i]; c.costs[i] > op.Limit.spec.Most() && !op.Shadow {
 			c.each[i] = decide(op.Limit, c.costs[i], plan.Verdict{Never: true, Unseen: true})
 			never = true
 		}
@@ -194,7 +194,7 @@ func (c *call) step(group []int, state *Cells, now int64) (refused bool) {
 			v := op.spec().Look(state, now, c.costs[i])
 			c.each[i] = decide(op.Limit, c.costs[i], v)
 			refused = refused || !v.OK && !op.Shadow
-			never = never || c.costs[i] > op.Limit.Max() && !op.Shadow
+			never = never || c.costs[i] > op.Limit.spec.Most() && !op.Shadow
 		}
 		if never {
 			return true // a remote store is not even asked
@@ -304,6 +304,9 @@ func (c *call) undo(ctx context.Context) {
 			if d := &c.each[i]; d.Allowed && !d.Unknown {
 				d.Used -= d.Cost
 				d.Remaining += d.Cost
+				if d.Limit.IsMetered() {
+					d.Remaining = max(d.Limit.Max()-d.Used, 0)
+				}
 			}
 		}
 		c.taken = from
@@ -320,8 +323,11 @@ func (c *call) settle(ctx context.Context, group []int, actual func(i int) int64
 				continue
 			}
 			var due bool
+			d.Notice = 0
 			if more := actual(i) - c.costs[i]; more > 0 {
-				due = op.spec().Charge(known, now, more, c.stamps[i], w)
+				if due = op.spec().Charge(known, now, more, c.stamps[i], w); due {
+					d.Notice = uint8(op.spec().Tell(known, more, c.stamps[i], w))
+				}
 			} else {
 				due = op.spec().GiveBack(known, now, -more, c.stamps[i], w)
 			}

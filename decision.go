@@ -50,9 +50,10 @@ const (
 	ReasonNever              // the cost is more than the limit can ever hold
 	ReasonUnavailable        // the store could not be asked, and the op's mode is FailDeny
 	ReasonNotAsked           // another op had refused the call already
+	ReasonInFlight           // as ReasonLimit, but calls under way hold what may come back: set by package engine
 )
 
-var reasonNames = [...]string{"ok", "limit", "never", "unavailable", "not asked"}
+var reasonNames = [...]string{"ok", "limit", "never", "unavailable", "not asked", "in flight"}
 
 // String is the reason in a word or two.
 func (r Reason) String() string { return reasonNames[r] }
@@ -70,6 +71,10 @@ type Decision struct {
 	Unknown bool
 	Reason  Reason
 	Op      uint16 // the index of the op that speaks
+
+	// Notice is the mark, in percent of Limit.Max, that this call is the first of
+	// its window to reach; 0 without one. See [Limit.Noticed].
+	Notice uint8
 
 	Remaining int64 // whole units left, after this call when it was allowed
 	Used      int64 // of Limit.Max; more than that when a call was settled above its reservation

@@ -350,6 +350,7 @@ func (op *Op) spec() *plan.Spec {
 // decide turns a verdict into a Decision.
 func decide(limit Limit, cost int64, v plan.Verdict) (d Decision) {
 	d.of(limit, cost, v.Brief(), v.Max)
+	d.Notice = uint8(v.Notice)
 	if v.Never {
 		d.Reason = ReasonNever
 	}

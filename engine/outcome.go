@@ -195,8 +195,9 @@ func (v *Verdict) returned(n int64, since time.Duration) {
 	case !v.Limit.IsBucket() && since >= v.ResetAfter:
 		return // that window is over
 	}
+	beyond := max(v.Used-most, 0) // counted, or owed, above the limit
 	v.Used = max(v.Used-n, 0)
-	v.Remaining = min(v.Remaining+n, most)
+	v.Remaining = min(max(v.Remaining+n-beyond, 0), most)
 	switch {
 	case v.Limit.IsBucket():
 		hi, lo := bits.Mul64(uint64(v.Limit.Horizon()), uint64(min(n, most)))

@@ -37,6 +37,8 @@ func (s suite) rules(t *testing.T) {
 	t.Run("a cost that never fits leaves no state", s.never)
 	t.Run("what was taken can be given back once", s.giveBack)
 	t.Run("settling brings a call to its real cost", s.settle)
+	t.Run("one caller hears of a quota's mark", s.notices)
+	t.Run("a metered quota counts on beyond itself", s.metered)
 	t.Run("a broader item that refuses costs the narrower nothing", s.narrowFirst)
 	t.Run("looking takes nothing", s.peek)
 	t.Run("reset forgets", s.reset)

@@ -44,13 +44,18 @@ func (p *Pipeline) answer(l *lane, b *batch, later []total, state *plan.Cells, n
 				t.verdicts[i] = v
 				continue
 			}
+			notice := int64(0)
 			for j := range later {
 				if later[j].spec.Same(a.Spec) {
 					later[j].sum -= a.Cost
 					a.Spec.Before(state, &v, later[j].sum)
+					if later[j].sum == 0 { // the batch's mark is told to the last of it
+						notice = later[j].notice
+					}
 				}
 			}
 			v.OK, v.Wait = true, 0
+			v.Notice = notice
 			t.verdicts[i] = v
 		}
 		if t.left {

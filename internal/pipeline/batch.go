@@ -17,8 +17,9 @@ type batch struct {
 
 // total is what all takes of a batch together want of one limit.
 type total struct {
-	spec *plan.Spec
-	sum  int64
+	spec   *plan.Spec
+	sum    int64
+	notice int64 // the mark that the write reaches, if any
 }
 
 type outKey struct {
@@ -84,16 +85,19 @@ func (b *batch) add(spec *plan.Spec, cost int64) {
 			return
 		}
 	}
-	b.totals = append(b.totals, total{spec, cost})
+	b.totals = append(b.totals, total{spec: spec, sum: cost})
 }
 
 // plan makes the one write, and reports whether there is one.
 func (b *batch) plan(known *plan.Cells, now int64, w *plan.Write) bool {
 	w.Reset()
-	for _, t := range b.totals {
-		if !t.spec.Plan(known, now, t.sum, w).OK {
+	for i := range b.totals {
+		t := &b.totals[i]
+		v := t.spec.Plan(known, now, t.sum, w)
+		if !v.OK {
 			return false
 		}
+		t.notice = v.Notice
 	}
 	return len(w.Do) > 0
 }
@@ -106,10 +110,12 @@ func (b *batch) orElse(tries []plan.Write, now int64) []plan.Write {
 	for _, t := range b.totals {
 		t.spec.Step(&used, now, 1)
 	}
+	first := slices.Clone(b.totals)
 	var w plan.Write
-	if b.plan(&used, now, &w) && !slices.Equal(w.If, tries[0].If) {
-		tries = append(tries, w)
+	if b.plan(&used, now, &w) && slices.Equal(b.totals, first) && !slices.Equal(w.If, tries[0].If) {
+		return append(tries, w)
 	}
+	b.totals = first // no second write, or one that reaches another mark
 	return tries
 }
 

@@ -262,13 +262,13 @@ func (p *Pipeline) Read(ctx context.Context, item plan.Key) (*plan.Cells, int64,
 func never(asks []Ask, verdicts []plan.Verdict) bool {
 	any := false
 	for i := range asks {
-		if !asks[i].Shadow && asks[i].Cost > asks[i].Spec.Max() {
+		if !asks[i].Shadow && asks[i].Cost > asks[i].Spec.Most() {
 			any = true
 		}
 	}
 	if any {
 		for i := range asks {
-			verdicts[i] = plan.Verdict{Never: asks[i].Cost > asks[i].Spec.Max(), Max: asks[i].Spec.Max(), Unseen: true}
+			verdicts[i] = plan.Verdict{Never: asks[i].Cost > asks[i].Spec.Most(), Max: asks[i].Spec.Max(), Unseen: true}
 		}
 	}
 	return any

@@ -329,7 +329,7 @@ func (s *Spec) chargeBucket(known *Cells, now, n, stamp int64, w *Write) bool {
 	if b.unfit {
 		return false // it owes more than any charge may
 	}
-	floor := b.depth + min(b.depth, maxDebt)
+	floor := s.floorOf(b.depth, b.interval)
 	k := n * b.interval
 	if n > floor/b.interval {
 		k = floor

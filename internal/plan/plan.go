@@ -28,6 +28,10 @@ type Verdict struct {
 	Stamp int64 // what a later GiveBack or Charge of this take needs
 
 	Unseen bool // no state was looked at: Used and Reset are not known
+
+	// Notice is the mark, in percent of Max, that this take is the first of its
+	// window to reach; mostly 0.
+	Notice int64
 }
 
 // Step takes n units from the state at a time, in place. A refusal takes
@@ -182,7 +186,7 @@ func (s *Spec) Tidy(known *Cells, now int64, w *Write) bool {
 func (s *Spec) Forget(known *Cells, w *Write) bool {
 	any := false
 	for slot := range known.All() {
-		if f := slot.Field; f.Limit == s.id && f.Kind&shadowBit == s.shadow {
+		if f := slot.Field; s.keeps(f) {
 			w.Do = append(w.Do, Act{Field: f, Do: Remove})
 			any = true
 		}

@@ -18,7 +18,7 @@ func (s *Spec) quotaAt(c *Cells, now int64) (start, count Stored, running, wrong
 }
 
 func (s *Spec) judgeQuota(start, count Stored, running, wrong bool, now, n int64) Verdict {
-	v := Verdict{Max: s.max, Never: n > s.max}
+	v := Verdict{Max: s.max, Never: n > s.most}
 	begin := now
 	if running {
 		v.Used = count.v
@@ -32,7 +32,7 @@ func (s *Spec) judgeQuota(start, count Stored, running, wrong bool, now, n int64
 	if v.Never {
 		return v
 	}
-	if n > s.max-v.Used {
+	if n > s.most-v.Used {
 		v.Wait = v.Reset
 		return v
 	}
@@ -46,12 +46,12 @@ func (s *Spec) judgeQuota(start, count Stored, running, wrong bool, now, n int64
 func (s *Spec) stepQuota(c *Cells, now, n int64) Verdict {
 	start, count, running, wrong := s.quotaAt(c, now)
 	v := s.judgeQuota(start, count, running, wrong, now, n)
-	if v.OK && running && !wrong {
-		c.Set(s.field(Count), v.Used)
-		return v
-	}
 	if v.OK {
 		c.Set(s.field(Count), v.Used)
+		v.Notice = s.tell(c, 0, v.Used, !running)
+	}
+	if v.OK && running && !wrong {
+		return v
 	}
 	if v.OK || wrong && !v.Never {
 		c.Set(s.field(Start), now)
@@ -68,6 +68,7 @@ func (s *Spec) planQuota(known *Cells, now, n int64, w *Write) Verdict {
 	fs, fc := s.field(Start), s.field(Count)
 	current := Cond{Field: fs, Cmp: Above, Value: -s.period.fixed(), Rel: true}
 	begin := []Act{{Field: fs, Do: Put, Rel: true}, {Field: fc, Do: Put, Value: n}}
+	v.Notice = s.planTell(known, fc, v.Used, n, !running, w)
 	switch {
 	case wrong:
 		w.If = append(w.If, start.is(fs), Cond{Field: fs, Cmp: Above, Value: wrongClock, Rel: true}, count.is(fc))
@@ -76,7 +77,7 @@ func (s *Spec) planQuota(known *Cells, now, n int64, w *Write) Verdict {
 		w.If = append(w.If, current,
 			Cond{Field: fs, Cmp: AtMost, Value: wrongClock, Rel: true},
 			Cond{Field: fc, Cmp: AtLeast, Value: 1},
-			Cond{Field: fc, Cmp: AtMost, Value: s.max - n})
+			Cond{Field: fc, Cmp: AtMost, Value: s.most - n})
 		w.Do = append(w.Do, Act{Field: fc, Do: Add, Value: n})
 	case start.ok && start.v > now-s.period.fixed():
 		w.If = append(w.If, current, Cond{Field: fc, Cmp: AtMost, OrAbsent: true})
@@ -121,7 +122,7 @@ func (s *Spec) chargeQuota(known *Cells, now, n, stamp int64, w *Write) bool {
 		return false
 	}
 	fs, fc := s.field(Start), s.field(Count)
-	floor := 2 * s.max
+	floor := s.floor()
 	n = min(n, floor)
 	count := Stored{0, true}
 	if known != nil {

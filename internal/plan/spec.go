@@ -61,6 +61,12 @@ type Spec struct {
 	revision                  int64
 	tokens, tokensScale, unit int64 // the rate as written: tokens/tokensScale each unit ns
 
+	// Terms beside the grammar: see terms.go.
+	most    int64 // largest cost; max, but of a metered quota
+	owes    int64 // units below zero, when bounded
+	bounded bool
+	marks   *marks // nil: nobody is told
+
 	// Of a window.
 	period Period
 	loc    *time.Location
@@ -207,6 +213,7 @@ func (s *Spec) constants() error {
 	if s.max > maxCount {
 		return fmt.Errorf("%d is beyond 1e15", s.max)
 	}
+	s.most = s.max
 	switch s.alg {
 	case bucket:
 		s.unit = p
@@ -242,7 +249,13 @@ func (s *Spec) fields() error {
 		unit, horizon = s.period.String()+"/billing", s.period.longest()
 	}
 	id, err := intern(s.name, unit, horizon)
-	s.id = id
+	if s.id = id; err != nil || s.marks == nil {
+		return err
+	}
+	m := *s.marks // the name is not the other limit's
+	if m.id, err = intern(s.name+toldMark, unit, horizon); err == nil {
+		s.marks = &m
+	}
 	return err
 }
 
@@ -268,6 +281,7 @@ func (s *Spec) shape() {
 
 func (s *Spec) copy() *Spec {
 	return &Spec{alg: s.alg, shadow: s.shadow, change: s.change, id: s.id, text: s.text, name: s.name, max: s.max,
+		most: s.most, owes: s.owes, bounded: s.bounded, marks: s.marks,
 		arrival: s.arrival, interval: s.interval, depth: s.depth, debt: s.debt, revision: s.revision,
 		tokens: s.tokens, tokensScale: s.tokensScale, unit: s.unit,
 		period: s.period, loc: s.loc, anchor: s.anchor}
@@ -335,7 +349,7 @@ func (s *Spec) Same(o *Spec) bool { return s.id == o.id && s.shadow == o.shadow 
 // same, so that one write can take of both.
 func (s *Spec) Alike(o *Spec) bool {
 	return s == o || s.Same(o) && s.alg == o.alg && s.max == o.max && s.interval == o.interval && s.depth == o.depth &&
-		s.revision == o.revision && s.change == o.change && s.anchor.Equal(o.anchor)
+		s.revision == o.revision && s.change == o.change && s.anchor.Equal(o.anchor) && s.most == o.most && s.marks.alike(o.marks)
 }
 
 // Name is the name to which the limit's counters belong.

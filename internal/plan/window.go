@@ -27,10 +27,11 @@ func (s *Spec) windowAt(c *Cells, now int64) windowState {
 	cell := Cell | s.shadow
 	for i := range c.Len() {
 		slot := c.at(i)
-		if slot.Field.Limit != s.id || slot.Field.Kind != cell {
+		if slot.Field.Kind != cell || !s.keeps(slot.Field) {
 			continue
 		}
 		switch {
+		case slot.Field.Limit != s.id && int32(slot.Field.Window-before) >= 0: // a mark, which is read where it is needed
 		case slot.Field.Window == current:
 			st.count = max(slot.Value, 0)
 		case slot.Field.Window == before:
@@ -46,11 +47,11 @@ func (s *Spec) windowAt(c *Cells, now int64) windowState {
 }
 
 func (s *Spec) judgeWindow(st windowState, now, n int64) Verdict {
-	v := Verdict{Max: s.max, Never: n > s.max, Used: addSat(st.count, st.carried), Reset: st.end - now}
+	v := Verdict{Max: s.max, Never: n > s.most, Used: addSat(st.count, st.carried), Reset: st.end - now}
 	if v.Never {
 		return v
 	}
-	if n > s.max-v.Used {
+	if n > s.most-v.Used {
 		v.Wait = s.windowWait(st, now, n)
 		return v
 	}
@@ -87,6 +88,7 @@ func (s *Spec) stepWindow(c *Cells, now, n int64) Verdict {
 	f := s.field(Cell)
 	f.Window = windowOf(st.start)
 	c.Set(f, st.count+n)
+	v.Notice = s.tell(c, f.Window, v.Used, false)
 	return v
 }
 
@@ -94,7 +96,7 @@ func (s *Spec) stepWindow(c *Cells, now, n int64) Verdict {
 func (s *Spec) dropOld(c *Cells, st windowState) {
 	before := windowOf(st.prev)
 	for i := c.Len() - 1; i >= 0; i-- {
-		if slot := c.at(i); slot.Field.Limit == s.id && slot.Field.Kind == Cell|s.shadow && int32(slot.Field.Window-before) < 0 {
+		if slot := c.at(i); slot.Field.Kind == Cell|s.shadow && s.keeps(slot.Field) && int32(slot.Field.Window-before) < 0 {
 			c.remove(slot)
 		}
 	}
@@ -114,8 +116,9 @@ func (s *Spec) planWindow(known *Cells, now, n int64, w *Write) Verdict {
 		before.Window = windowOf(st.prev)
 		w.If = append(w.If, Cond{Field: before, Cmp: AtMost, Value: st.previous, OrAbsent: true})
 	}
-	w.If = append(w.If, Cond{Field: current, Cmp: AtMost, Value: s.max - n - st.carried, OrAbsent: true})
+	w.If = append(w.If, Cond{Field: current, Cmp: AtMost, Value: s.most - n - st.carried, OrAbsent: true})
 	w.Do = append(w.Do, Act{Field: current, Do: Add, Value: n})
+	v.Notice = s.planTell(known, current, v.Used, n, false, w)
 	s.removeOld(known, st, w)
 	return v
 }
@@ -139,7 +142,7 @@ const removals = 8
 func (s *Spec) removeOld(known *Cells, st windowState, w *Write) {
 	before, removed := windowOf(st.prev), 0
 	for i := 0; i < known.Len() && st.old > 0 && removed < removals; i++ {
-		if f := known.at(i).Field; f.Limit == s.id && f.Kind == Cell|s.shadow && int32(f.Window-before) < 0 {
+		if f := known.at(i).Field; f.Kind == Cell|s.shadow && s.keeps(f) && int32(f.Window-before) < 0 {
 			w.Do = append(w.Do, Act{Field: f, Do: Remove})
 			removed++
 		}
@@ -184,7 +187,7 @@ func (s *Spec) chargeWindow(known *Cells, now, n, stamp int64, w *Write) bool {
 	}
 	f := s.field(Cell)
 	f.Window = windowOf(stamp)
-	floor := 2 * s.max
+	floor := s.floor()
 	count := int64(0)
 	if known != nil {
 		if count = read(known, f).v; count >= floor {
