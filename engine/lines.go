@@ -160,7 +160,7 @@ func attrsOf(o *Outcome, v *Verdict) []slog.Attr {
 	if v.Rule.Operation != "" {
 		attrs = append(attrs, slog.String("operation", v.Rule.Operation), slog.String("plan", v.Rule.Plan))
 	}
-	if key := o.keyForLogs(v.Key); key != "" {
+	if key := o.KeyHash(v); key != "" {
 		attrs = append(attrs, slog.String("key", key))
 	}
 	return attrs

@@ -89,16 +89,19 @@ func (r Record) MarshalJSON() ([]byte, error) { return r.AppendJSON(nil), nil }
 // so long is not refused once more.
 func Seconds(d time.Duration) int64 { return int64((d + time.Second - 1) / time.Second) }
 
-// keyForLogs is the caller as the policy allows it into logs.
-func (o *Outcome) keyForLogs(k weir.Key) string {
+// KeyHash is the caller of one of the outcome's verdicts as the policy's log_keys
+// allows it into logs: 12 bytes of HMAC-SHA256 under [Options.LogKey] in hex, or
+// the key itself, or "". It is [Record.KeyHash], and the key of the engine's own
+// lines.
+func (o *Outcome) KeyHash(v *Verdict) string {
 	switch o.st.policy.LogKeys() {
 	case logPlain:
-		return k.String()
+		return v.Key.String()
 	case logNone:
 		return ""
 	}
 	mac := hmac.New(sha256.New, o.eng.o.LogKey)
-	mac.Write([]byte(k.String()))
+	mac.Write([]byte(v.Key.String()))
 	return hex.EncodeToString(mac.Sum(nil)[:12])
 }
 
@@ -130,7 +133,7 @@ func (e *Engine) record(o *Outcome) {
 func (o *Outcome) recordOf(v *Verdict, weight float64) Record {
 	r := Record{
 		Time: o.Time(), Layer: v.Rule.Layer, Limit: v.Rule.Name, Operation: v.Rule.Operation, Plan: v.Rule.Plan,
-		KeyHash: o.keyForLogs(v.Key), Allowed: v.Allowed, Shadow: v.Shadow, Reason: v.Reason.String(),
+		KeyHash: o.KeyHash(v), Allowed: v.Allowed, Shadow: v.Shadow, Reason: v.Reason.String(),
 		Cost: v.Cost, Remaining: v.Remaining, Unknown: v.Unknown, RetryAfterSeconds: Seconds(v.RetryAfter),
 		Degraded: v.Degraded, Weight: weight, LimitText: v.Limit.String(),
 	}

@@ -72,9 +72,9 @@ func (m *middleware) authorize(ctx context.Context, e *event, next nextFunc) (an
 	c.whoCalls = func(ctx context.Context) (policy.Identity, error) {
 		said.ask(ctx, e, next)
 		if !said.allows() {
-			return policy.Identity{}, &policy.RequestError{Status: http.StatusForbidden, Code: "forbidden", Reason: "not authorized"}
+			return policy.Identity{}, &policy.RequestError{Status: http.StatusForbidden, Code: "forbidden", Reason: "The authorizer does not allow this request."}
 		}
-		return said.identity(m.o.ListClaims), nil
+		return said.identity(m.listClaims()), nil
 	}
 	if err := c.decide(); err != nil {
 		return nil, err

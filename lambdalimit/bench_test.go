@@ -20,16 +20,7 @@ func BenchmarkStartup(b *testing.B) {
 	const runs = 40
 	for _, program := range []string{"bare", "weir"} {
 		b.Run(program, func(b *testing.B) {
-			file := filepath.Join(b.TempDir(), "bootstrap")
-			build := exec.Command("go", "build", "-tags", "lambda.norpc", "-trimpath", "-ldflags", "-s -w", "-o", file, "./testdata/startup/"+program)
-			build.Env = append(os.Environ(), "CGO_ENABLED=0")
-			if out, err := build.CombinedOutput(); err != nil {
-				b.Fatalf("%v\n%s", err, out)
-			}
-			info, err := os.Stat(file)
-			if err != nil {
-				b.Fatal(err)
-			}
+			file, size := startup(b, program)
 			for b.Loop() {
 				var main, setup []float64
 				for range runs {
@@ -48,9 +39,36 @@ func BenchmarkStartup(b *testing.B) {
 				b.ReportMetric(main[runs/2], "ms-to-main")
 				b.ReportMetric(setup[runs/2], "ms-set-up")
 			}
-			b.ReportMetric(float64(info.Size())/(1<<20), "MiB")
+			b.ReportMetric(float64(size)/(1<<20), "MiB")
 			b.ReportMetric(0, "ns/op")
 		})
+	}
+}
+
+// startup builds one of the two functions as for Lambda.
+func startup(tb testing.TB, program string) (file string, size int64) {
+	tb.Helper()
+	file = filepath.Join(tb.TempDir(), "bootstrap")
+	build := exec.Command("go", "build", "-tags", "lambda.norpc", "-trimpath", "-ldflags", "-s -w", "-o", file, "./testdata/startup/"+program)
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := build.CombinedOutput(); err != nil {
+		tb.Fatalf("%v\n%s", err, out)
+	}
+	info, err := os.Stat(file)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return file, info.Size()
+}
+
+// What weir and a policy add to a function's size, which every cold start loads.
+// See docs/decisions/0004-small-functions.md.
+func TestAFunctionStaysSmall(t *testing.T) {
+	const most = 5 << 20
+	_, bare := startup(t, "bare")
+	_, limited := startup(t, "weir")
+	if added := limited - bare; added > most {
+		t.Errorf("weir adds %.2f MiB to a bare function of %.2f MiB; at most %.2f may be", float64(added)/(1<<20), float64(bare)/(1<<20), float64(most)/(1<<20))
 	}
 }
 

@@ -38,9 +38,18 @@ type callKey struct{}
 func (m *middleware) begin(ctx context.Context, e *event) *call {
 	c := &call{m: m, event: e, cold: !m.called.Swap(true)}
 	c.attributes = e.attributes(&m.o)
-	c.whoCalls = func(context.Context) (policy.Identity, error) { return e.identity(&m.o), nil }
+	c.whoCalls = func(context.Context) (policy.Identity, error) { return e.identity(m.listClaims()), nil }
 	c.ctx = context.WithValue(ctx, callKey{}, c)
 	return c
+}
+
+// listClaims are the claims that may hold a list as "a,b".
+func (m *middleware) listClaims() []string {
+	lists := append([]string{"cognito:groups"}, m.o.ListClaims...)
+	if plans := m.engine.Policy().PlansClaim(); plans != "" {
+		lists = append(lists, plans)
+	}
+	return lists
 }
 
 func callOf(ctx context.Context) *call {
@@ -85,7 +94,7 @@ func (c *call) who(ctx context.Context, a *policy.Attributes, own identify) (pol
 	if err == nil && !a.Peer.IsValid() {
 		if c.broken = c.withoutAddress(id); c.broken != nil {
 			// The engine must not ask the store; what it would answer is not shown.
-			err = &policy.RequestError{Status: http.StatusServiceUnavailable, Code: "no_caller", Reason: c.broken.Error()}
+			err = &policy.RequestError{Status: http.StatusServiceUnavailable, Code: "no_caller", Reason: "It cannot be told who calls."}
 		}
 	}
 	return id, err
@@ -200,7 +209,7 @@ func (c *call) requestID() string {
 func Usage(ctx context.Context) ([]byte, error) {
 	c := callOf(ctx)
 	if c == nil {
-		return nil, &policy.RequestError{Status: http.StatusInternalServerError, Code: "not_wrapped", Reason: "usage is known to a handler behind lambdalimit.Wrap only"}
+		return nil, &policy.RequestError{Status: http.StatusInternalServerError, Code: "not_wrapped", Reason: "Usage is known to a handler behind lambdalimit.Wrap only."}
 	}
 	var o engine.Outcome
 	body := c.m.engine.Usage(ctx, &c.attributes, &o)

@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"net/netip"
 	"reflect"
+	"slices"
+	"strings"
 	"testing"
 )
 
@@ -121,7 +123,7 @@ func TestListsThatAGatewayFlattened(t *testing.T) {
 		t.Errorf("%q", got)
 	}
 	claims := map[string]any{"sub": "[x]", "plans": "a,b", "tenant": "Foo, Inc."}
-	got := withLists(claims, Options{}.withDefaults().ListClaims)
+	got := withLists(claims, []string{"plans"})
 	if got["sub"] != "[x]" || got["tenant"] != "Foo, Inc." || fmt.Sprint(got["plans"]) != "[a b]" || claims["plans"] != "a,b" {
 		t.Errorf("%v of %v", got, claims)
 	}
@@ -134,6 +136,79 @@ func TestWhoSignedARequestIsHisRoleAndNotHisSession(t *testing.T) {
 	} {
 		if got := principal("", id); got != want {
 			t.Errorf("%q: %q, want %q", id, got, want)
+		}
+	}
+}
+
+// Which claim may be a list is said once, in the policy.
+func TestThePolicySaysWhichClaimHoldsPlans(t *testing.T) {
+	const text = `
+weir: 1
+header_styles: [x]
+application:
+  plans: {from: jwt.roles, order: [free, pro], free: {things: quota 1/h}, pro: {things: quota 7/h}}
+  operations: {things: {match: [GET /things, POST /Query/things]}}
+`
+	for claims, want := range map[string]string{
+		`"roles":"reader,pro"`: "7", `"roles":"[reader pro]"`: "7", `"roles":"pro"`: "7", `"plans":"x,pro"`: "1", `"roles":"reader, prof"`: "1",
+	} {
+		e := newEngine(t, text)
+		f := Wrap(func(context.Context, any) (any, error) { return map[string]any{"statusCode": 200}, nil }, e, Options{})
+		out, err := f(context.Background(), json.RawMessage(`{"version":"2.0","rawPath":"/things","requestContext":{"http":{"method":"GET","sourceIp":"192.0.2.1"},"authorizer":{"jwt":{"claims":{"sub":"a",`+claims+`}}}}}`))
+		if r := answerOf(t, out, err); r.Headers["x-ratelimit-limit"] != want {
+			t.Errorf("%s: %+v, want the limit %s", claims, r, want)
+		}
+	}
+}
+
+// B113, the whole kind: a refusal has the same fields in every event's shape and
+// from every layer.
+func TestCase_B113_RefusalsOfEveryShapeHaveTheSameFields(t *testing.T) {
+	const text = `
+weir: 1
+callers: {account: jwt.sub, partner: api_key.owner, ip: client_ip}
+header_styles: [ietf, draft6, x]
+edge: [{name: edge, path: /edge, limit: quota 1/h, by: ip}]
+application:
+  plans: {order: [free], free: {planned: quota 1/h}}
+  operations: {planned: {match: GET /planned}}
+  limits:
+    - {name: bucket, match: GET /bucket, by: ip, limit: 1/h}
+    - {name: sliding, match: GET /sliding, by: ip, limit: sliding 1/h}
+    - {name: calendar, match: GET /calendar, by: everyone, limit: quota 1/year calendar}
+`
+	shapes := map[string]string{
+		"HTTP API":   `{"version":"2.0","routeKey":"$default","rawPath":%q,"requestContext":{"http":{"method":"GET","sourceIp":"192.0.2.1"}}}`,
+		"URL":        `{"version":"2.0","rawPath":%q,"requestContext":{"domainName":"x.lambda-url.eu-central-1.on.aws","http":{"method":"GET","sourceIp":"192.0.2.1"}}}`,
+		"REST API":   `{"httpMethod":"GET","path":%q,"requestContext":{"identity":{"sourceIp":"192.0.2.1"}}}`,
+		"ALB":        `{"httpMethod":"GET","path":%q,"headers":{"x-forwarded-for":"192.0.2.1"},"requestContext":{"elb":{}}}`,
+		"ALB, multi": `{"httpMethod":"GET","path":%q,"multiValueHeaders":{"x-forwarded-for":["192.0.2.1"]},"requestContext":{"elb":{}}}`,
+	}
+	const want = "cache-control content-type ratelimit ratelimit-limit ratelimit-policy ratelimit-remaining ratelimit-reset retry-after x-ratelimit-limit x-ratelimit-remaining"
+	for name, event := range shapes {
+		f := Wrap(func(context.Context, any) (any, error) { return map[string]any{"statusCode": 200}, nil }, newEngine(t, text), Options{TrustForwardedFor: true})
+		for _, path := range []string{"/edge", "/planned", "/bucket", "/sliding", "/calendar"} {
+			for i, status := range []int{200, 429} {
+				out, err := f(context.Background(), json.RawMessage(fmt.Sprintf(event, path)))
+				r := answerOf(t, out, err)
+				if r.StatusCode != status {
+					t.Errorf("%s, %s, call %d: %+v", name, path, i, r)
+				}
+				if status == 200 {
+					continue
+				}
+				var fields []string
+				for field := range r.Headers {
+					fields = append(fields, field)
+				}
+				for field := range r.MultiValueHeaders {
+					fields = append(fields, field)
+				}
+				slices.Sort(fields)
+				if got := strings.Join(fields, " "); got != want {
+					t.Errorf("%s, %s: %s, want %s", name, path, got, want)
+				}
+			}
 		}
 	}
 }

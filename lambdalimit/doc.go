@@ -23,7 +23,8 @@
 //
 // Claims become those of the policy (jwt.sub, jwt.tenant, ...) as they are, but
 // for lists: a gateway flattens them to text, "[a b]" or JSON, which becomes a
-// list again, and "a,b" does for the names in [Options.ListClaims].
+// list again, and "a,b" does for the claim of the policy's plans: from, for
+// cognito:groups and for the names in [Options.ListClaims].
 // sub is, where the claims have none, the principalId of an authorizer, or
 // who signed the request with IAM: the Cognito identity, else the user or role
 // without the name of its session, which its holder chooses. api_key.owner is
@@ -54,7 +55,8 @@
 //
 // # The execution environment
 //
-// Make the engine once per process, before lambda.Start. It has no goroutine
+// Make the engine once per process, before lambda.Start, and [Warm] its store
+// there. The engine has no goroutine
 // and no timer that must run between two calls: what it remembers of a refusal
 // is believed for one second by the wall clock, so that after a freeze of minutes
 // it is simply old. One thing may be under way when a call ends: a write of which

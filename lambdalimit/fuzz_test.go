@@ -45,7 +45,7 @@ func FuzzEvents(f *testing.F) {
 			}
 		}
 		if ev, err := read(payload); err == nil {
-			a, id := ev.attributes(&o), ev.identity(&o)
+			a, id := ev.attributes(&o), ev.identity(nil)
 			if a.Path == "" || a.Path[0] != '/' && ev.shape.isHTTP() && ev.Path != "" && ev.Path[0] == '/' || !utf8.ValidString(a.Path) {
 				t.Fatalf("path %q", a.Path)
 			}

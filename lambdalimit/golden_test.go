@@ -155,7 +155,7 @@ func describe(w *bytes.Buffer, payload []byte, o Options) {
 	if err != nil {
 		return
 	}
-	a, id := e.attributes(&o), e.identity(&o)
+	a, id := e.attributes(&o), e.identity([]string{"plans", "cognito:groups"})
 	fmt.Fprintf(w, "%s %s%s host=%q peer=%v\n", a.Method, a.Path, strings.TrimSuffix("?"+a.RawQuery, "?"), a.Host, a.Peer)
 	for _, name := range []string{"X-Forwarded-For", "Cookie"} {
 		if v := a.Header[name]; v != nil {

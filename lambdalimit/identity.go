@@ -12,8 +12,9 @@ import (
 )
 
 // identity is who calls, as the service in front of the function vouches for
-// it. A zero identity is an anonymous caller.
-func (e *event) identity(o *Options) policy.Identity {
+// it. A zero identity is an anonymous caller. lists are the claims that may hold
+// a list as "a,b".
+func (e *event) identity(lists []string) policy.Identity {
 	var id policy.Identity
 	rc := &e.RequestContext
 	switch e.shape {
@@ -30,7 +31,7 @@ func (e *event) identity(o *Options) policy.Identity {
 			id.KeyOwner = keyHash(header(e.Request.Headers, nil)["X-Api-Key"])
 		}
 	}
-	id.Claims = withLists(id.Claims, o.ListClaims)
+	id.Claims = withLists(id.Claims, lists)
 	return id
 }
 

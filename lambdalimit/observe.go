@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"os"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/weirlabs/weir"
@@ -118,20 +119,19 @@ func (c *call) storeMS() float64 {
 }
 
 func (o Options) withDefaults() Options {
-	if o.ListClaims == nil {
-		o.ListClaims = []string{"plans", "cognito:groups"}
-	}
 	o.Service = cmp.Or(o.Service, os.Getenv("AWS_LAMBDA_FUNCTION_NAME"), "weir")
 	return o
 }
 
 // metricLines writes one line in the embedded metric format for every call that
 // a limit was asked about. The dimensions are the service and the limit that
-// speaks: a set that the policy closes. A caller's key is in no line.
+// speaks: a set that the policy closes. The caller is no dimension; his key, as
+// log_keys allows it, is a property to search for.
 type metricLines struct {
 	mu      sync.Mutex
 	w       io.Writer
 	service string
+	began   atomic.Bool // a line has told of the cold start
 }
 
 type metric struct{ Name, Unit string }
@@ -144,7 +144,7 @@ type metricSet struct {
 
 // metricSets declares the metrics. They are sums but for StoreMs: Allowed and
 // Denied of calls, Degraded of calls that a failure mode decided, ColdStart of
-// environments.
+// environments, by the first line of each.
 func metricSets() []metricSet {
 	return []metricSet{{"weir", [][]string{{"Service"}, {"Service", "Limit"}}, []metric{
 		{"Allowed", "Count"}, {"Denied", "Count"}, {"Degraded", "Count"}, {"StoreMs", "Milliseconds"}, {"ColdStart", "Count"}}}}
@@ -168,6 +168,7 @@ type metricLine struct {
 	Layer     policy.Layer `json:"layer"`
 	Operation string       `json:"operation,omitempty"`
 	Plan      string       `json:"plan,omitempty"`
+	Key       string       `json:"key,omitempty"`
 	Reason    string       `json:"reason"`
 	Remaining *int64       `json:"remaining"` // null when it is not known
 }
@@ -179,13 +180,13 @@ func (l *metricLines) write(c *call) {
 	}
 	line := metricLine{
 		Service: l.service, Limit: v.Rule.Name, StoreMs: c.storeMS(), RequestID: c.requestID(), Layer: v.Rule.Layer,
-		Operation: v.Rule.Operation, Plan: v.Rule.Plan, Reason: v.Reason.String(),
+		Operation: v.Rule.Operation, Plan: v.Rule.Plan, Key: c.outcome.KeyHash(v), Reason: v.Reason.String(),
 	}
 	line.AWS.Timestamp, line.AWS.CloudWatchMetrics = c.outcome.Time().UnixMilli(), metricSets()
 	line.Denied = one(c.outcome.Limited())
 	line.Allowed = one(c.outcome.Served())
 	line.Degraded = one(c.outcome.Degraded)
-	line.ColdStart = one(c.cold)
+	line.ColdStart = one(!l.began.Swap(true))
 	if !v.Unknown {
 		line.Remaining = &v.Remaining
 	}

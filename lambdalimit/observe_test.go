@@ -10,9 +10,13 @@ import (
 	"testing"
 
 	"github.com/aws/aws-lambda-go/lambdacontext"
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
 
 	"github.com/weirlabs/weir"
+	"github.com/weirlabs/weir/dynamostore"
 	"github.com/weirlabs/weir/engine"
+	"github.com/weirlabs/weir/internal/dynalite"
 	"github.com/weirlabs/weir/policy"
 )
 
@@ -75,7 +79,7 @@ func TestSpec_A09_WhatALambdaLogs(t *testing.T) {
 		t.Fatalf("%d metric lines:\n%s", len(emf), metrics.String())
 	}
 	for i, want := range []map[string]any{
-		{"Service": "booking", "Limit": "things", "Allowed": 1.0, "Denied": 0.0, "Degraded": 0.0, "ColdStart": 1.0, "request_id": "r1", "remaining": 0.0, "layer": "application"},
+		{"Service": "booking", "Limit": "things", "Allowed": 1.0, "Denied": 0.0, "Degraded": 0.0, "ColdStart": 1.0, "request_id": "r1", "remaining": 0.0, "layer": "application", "key": got[0]["key"]},
 		{"Service": "booking", "Limit": "things", "Allowed": 0.0, "Denied": 1.0, "Degraded": 0.0, "ColdStart": 0.0, "request_id": "r2", "reason": "limit"},
 	} {
 		for name, value := range want {
@@ -162,5 +166,65 @@ func TestAnEngineKeepsWhatItIsGiven(t *testing.T) {
 	out, err = f(context.Background(), httpEvent("GET", "/", "a"))
 	if r := answerOf(t, out, err); r.StatusCode != 200 || decided != 1 {
 		t.Errorf("%+v, %d decided", r, decided)
+	}
+}
+
+// A line of metrics names the caller as the policy allows, and never as a
+// dimension.
+func TestALineOfMetricsHasTheKeyThatThePolicyAllows(t *testing.T) {
+	for logKeys, want := range map[string]any{"plain": "account#customer-42", "none": nil} {
+		var metrics bytes.Buffer
+		f := Wrap(func(context.Context, any) (any, error) { return map[string]any{"statusCode": 201}, nil },
+			newEngine(t, strings.Replace(simple, "weir: 1", "weir: 1\nlog_keys: "+logKeys, 1)), Options{Metrics: &metrics})
+		if _, err := f(withRequest("r1"), httpEvent("POST", "/", "customer-42")); err != nil {
+			t.Fatal(err)
+		}
+		if got := lines(t, &metrics); len(got) != 1 || got[0]["key"] != want {
+			t.Errorf("%s: %s", logKeys, metrics.String())
+		}
+	}
+}
+
+// An environment is told of once, although its first call met no limit.
+func TestAColdStartIsMarkedByTheFirstLine(t *testing.T) {
+	var metrics bytes.Buffer
+	f := Wrap(func(context.Context, any) (any, error) { return map[string]any{"statusCode": 201}, nil },
+		newEngine(t, strings.Replace(simple, `"/{path...}"`, "/things", 1)), Options{Metrics: &metrics})
+	for _, path := range []string{"/free", "/things", "/free", "/things"} {
+		if _, err := f(withRequest("r"), httpEvent("POST", path, "a")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	got := lines(t, &metrics)
+	if len(got) != 2 || got[0]["ColdStart"] != 1.0 || got[1]["ColdStart"] != 0.0 {
+		t.Errorf("%s", metrics.String())
+	}
+}
+
+func TestWarmAsksOnceAndTellsWhatItFound(t *testing.T) {
+	server := dynalite.Start(t, dynalite.Options{})
+	client, err := dynamostore.NewClient(context.Background(), "us-east-1", server.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	store, err := dynamostore.New(client, dynamostore.Options{Table: "limits"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := Warm(context.Background(), store); err == nil || !strings.Contains(err.Error(), "limits") {
+		t.Errorf("without a table: %v", err)
+	}
+	if err := store.Create(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	if err := Warm(context.Background(), store); err != nil {
+		t.Error(err)
+	}
+	items, err := client.Scan(context.Background(), &dynamodb.ScanInput{TableName: aws.String("limits")})
+	if err != nil || len(items.Items) != 0 {
+		t.Errorf("%v %v", items, err)
+	}
+	if err := Warm(context.Background(), gone{}); !errors.Is(err, weir.ErrUnreachable) {
+		t.Error(err)
 	}
 }

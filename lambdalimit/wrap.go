@@ -26,8 +26,8 @@ type Options struct {
 	// to the field (its default). Default: such an event has no address.
 	TrustForwardedFor bool
 
-	// ListClaims are claims that may hold a list as "a,b". Default: plans and
-	// cognito:groups. Lists in brackets need no name.
+	// ListClaims are claims that may hold a list as "a,b", beside cognito:groups and
+	// the claim that the policy's plans: from names. Lists in brackets need no name.
 	ListClaims []string
 
 	// ReturnErrors makes a refusal in AppSync a *[LimitExceeded] that the function

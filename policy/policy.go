@@ -32,7 +32,7 @@ type Options struct {
 	// Expressions compiles the expressions of the file, as those of `when:` and
 	// `cost:`. Hand in Compile of package expression where a policy has some; an
 	// expression is a mistake without it. It is not built in because it adds some
-	// 2.5 MiB to a program, which a function that starts often can do without.
+	// 5 MiB to a function with the AWS SDK, which every cold start would load.
 	Expressions Compiler
 
 	// OnlyAuth says that callers are known by `auth:` only, as to `weir proxy`. A
@@ -181,6 +181,16 @@ func (p *Policy) LogKeys() string { return p.logKeys }
 
 // CORS lists the origins whose pages may read a refusal, in lower case.
 func (p *Policy) CORS() []string { return slices.Clone(p.origins) }
+
+// PlansClaim is the claim of a token that names a caller's plans, by plans: from;
+// "" when something else does. An edge whose tokens reach it as texts needs to
+// know which claim may be a list.
+func (p *Policy) PlansClaim() string {
+	if p.plansFrom.from != fromClaim {
+		return ""
+	}
+	return p.plansFrom.claim
+}
 
 // Auth says how callers prove who they are.
 func (p *Policy) Auth() Auth { return p.auth }

@@ -55,6 +55,9 @@ func newHandler(ctx context.Context) (lambdalimit.Func, error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := lambdalimit.Warm(ctx, store); err != nil {
+		slog.Warn("the store did not answer at start", "cause", err.Error()) // and says so again when it matters
+	}
 	return lambdalimit.Wrap(resolve, e, lambdalimit.Options{Metrics: os.Stdout}), nil
 }
 

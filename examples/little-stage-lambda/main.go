@@ -19,12 +19,10 @@ import (
 	"os"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/aws/aws-lambda-go/events"
 	"github.com/aws/aws-lambda-go/lambda"
 
-	"github.com/weirlabs/weir"
 	"github.com/weirlabs/weir/dynamostore"
 	"github.com/weirlabs/weir/engine"
 	"github.com/weirlabs/weir/lambdalimit"
@@ -64,7 +62,9 @@ func newHandler(ctx context.Context) (lambdalimit.Func, error) {
 	if err != nil {
 		return nil, err
 	}
-	warm(ctx, store)
+	if err := lambdalimit.Warm(ctx, store); err != nil {
+		slog.Warn("the store did not answer at start", "cause", err.Error()) // and says so again when it matters
+	}
 	return lambdalimit.Wrap(book, e, lambdalimit.Options{Metrics: os.Stdout}), nil
 }
 
@@ -111,15 +111,3 @@ type openFile struct{ *strings.Reader }
 func (openFile) Close() error { return nil }
 
 func (openFile) Stat() (fs.FileInfo, error) { return nil, fs.ErrInvalid } // a text has no date
-
-// warm opens the connection while the process has a whole CPU and nobody waits:
-// a read of a key that no caller can have. What fails here fails again, and is
-// told, when it matters.
-func warm(ctx context.Context, store weir.Store) {
-	ctx, cancel := context.WithTimeout(ctx, time.Second)
-	defer cancel()
-	var state weir.Cells
-	if _, _, err := store.Apply(ctx, weir.NewKey("warm", "up"), nil, &state); err != nil {
-		slog.Warn("the store did not answer at start", "cause", err.Error())
-	}
-}

@@ -5,7 +5,7 @@
 //
 // It stands apart from package policy for its size. The language looks methods
 // up by their names, and a linker must keep every exported method of a program
-// that does so: some 2.5 MiB more in a Lambda function with the AWS SDK. A
+// that does so: some 5 MiB more in a Lambda function with the AWS SDK. A
 // program whose policies have no expressions leaves the option out; an expression
 // is then a mistake at its line.
 package expression
