@@ -56,18 +56,17 @@
 // # The execution environment
 //
 // Make the engine once per process, before lambda.Start, and [Warm] its store
-// there. The engine has no goroutine
-// and no timer that must run between two calls: what it remembers of a refusal
-// is believed for one second by the wall clock, so that after a freeze of minutes
-// it is simply old. One thing may be under way when a call ends: a write of which
-// the store's answer did not come within the deadline. on_store_error has then
-// decided the call, and a goroutine waits for the answer, to give back what a
-// refused call took. A freeze stops it; it goes on with the next call, and when
-// there is none the refused call stays counted until it has refilled. What
-// on_store_error: local counts is told to the store by that caller's next call
-// here, and forgotten when the environment ends before. Nothing is counted twice,
-// and nothing else depends on it. Several calls at once in one environment are
-// fine.
+// there. The engine has no goroutine and no timer that must run between two
+// calls: what it remembers of a refusal is believed for one second by the wall
+// clock, so that after a freeze of minutes it is simply old. One thing may be
+// under way when a call ends: a write of which the store's answer did not come
+// within the deadline. on_store_error has then decided the call, and a
+// goroutine waits for the answer, to give back what a refused call took. A
+// freeze stops it; it goes on with the next call, and when there is none the
+// refused call stays counted until it has refilled. What on_store_error: local
+// counts is told to the store by that caller's next call here, and forgotten
+// when the environment ends before. Nothing is counted twice, and nothing else
+// depends on it. Several calls at once in one environment are fine.
 //
 // # Logs and metrics
 //
