@@ -13,25 +13,17 @@
 package decisions
 
 import (
-	"bufio"
-	"bytes"
-	"compress/gzip"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"math"
-	"os"
 	"time"
 
+	"github.com/weirlabs/weir/cmd/weir/internal/logs"
 	"github.com/weirlabs/weir/engine"
 	"github.com/weirlabs/weir/policy"
 )
-
-// maxLine is how long a line may be, in bytes. Those that weir writes have a few
-// hundred.
-const maxLine = 64 << 10
 
 // Summary is what can be said of a log as a whole.
 type Summary struct {
@@ -65,67 +57,36 @@ func (s *Summary) Add(o Summary) {
 	s.Lines += o.Lines
 }
 
-// ReadFile reads a log file, compressed or not, in the order of its lines. each
-// must not keep the Record; an error of its own, or the context's, ends the
-// reading and is returned as it is. A file that cannot be opened or read is an
-// error, a file that is not a log is a Summary with nothing but Bad lines.
-func ReadFile(ctx context.Context, path string, each func(*engine.Record) error) (Summary, error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return Summary{}, fmt.Errorf("the decision log cannot be read: %w", err)
-	}
-	defer f.Close()
-	return Read(ctx, f, each)
+// ReadFile reads a log file, compressed or not, in the order of its lines, or
+// standard input for "-". each must not keep the Record; an error of its own, or the
+// context's, ends the reading and is returned as it is. A file that cannot be opened
+// or read is an error, a file that is not a log is a Summary with nothing but Bad
+// lines.
+func ReadFile(ctx context.Context, path string, each func(*engine.Record) error) (s Summary, err error) {
+	count, err := logs.ReadFile(ctx, path, s.every(each))
+	return s.counted(count), err
 }
 
 // Read is [ReadFile] of what is open already.
 func Read(ctx context.Context, from io.Reader, each func(*engine.Record) error) (s Summary, err error) {
-	in := bufio.NewReaderSize(from, maxLine)
-	if magic, _ := in.Peek(2); len(magic) == 2 && magic[0] == 0x1f && magic[1] == 0x8b {
-		z, err := gzip.NewReader(in)
-		if err != nil {
-			s.bad(1, "it begins like a compressed file, and is none")
-			return s, nil
-		}
-		in = bufio.NewReaderSize(z, maxLine)
-	}
+	count, err := logs.Read(ctx, from, s.every(each))
+	return s.counted(count), err
+}
+
+func (s *Summary) every(each func(*engine.Record) error) func([]byte) (string, error) {
 	var r engine.Record
-	for n := int64(1); ; n++ {
-		if n%1024 == 0 && ctx.Err() != nil {
-			return s, ctx.Err()
+	return func(line []byte) (string, error) {
+		if why := Parse(line, &r); why != "" {
+			return why, nil
 		}
-		line, why, end := next(in)
-		switch line = bytes.TrimSpace(line); {
-		case why != "":
-			s.bad(n, why)
-		case len(line) == 0:
-		default:
-			if why := parse(line, &r); why != "" {
-				s.bad(n, why)
-				break
-			}
-			s.good(&r)
-			if err := each(&r); err != nil {
-				return s, err
-			}
-		}
-		switch {
-		case end == nil:
-		case errors.Is(end, io.EOF):
-			return s, nil
-		case errors.Is(end, io.ErrUnexpectedEOF), errors.Is(end, gzip.ErrChecksum), errors.Is(end, gzip.ErrHeader):
-			s.Cut = true
-			return s, nil
-		default:
-			return s, fmt.Errorf("the decision log cannot be read to its end: %w", end)
-		}
+		s.good(&r)
+		return "", each(&r)
 	}
 }
 
-func (s *Summary) bad(n int64, why string) {
-	if s.Bad++; s.FirstBad == 0 {
-		s.FirstBad, s.Why = n, why
-	}
+func (s Summary) counted(c logs.Count) Summary {
+	s.Bad, s.FirstBad, s.Why, s.Cut = c.Bad, c.FirstBad, c.Why, c.Cut
+	return s
 }
 
 func (s *Summary) good(r *engine.Record) {
@@ -137,16 +98,6 @@ func (s *Summary) good(r *engine.Record) {
 	}
 	s.Lines++
 	s.Weight = max(s.Weight, r.Weight)
-}
-
-// next gives a line, or says why it is none. end is set with the last one.
-func next(in *bufio.Reader) (line []byte, why string, end error) {
-	line, end = in.ReadSlice('\n')
-	for errors.Is(end, bufio.ErrBufferFull) {
-		why = "it is longer than 64 KiB"
-		line, end = in.ReadSlice('\n')
-	}
-	return line, why, end
 }
 
 // wire is a line as it is written. A pointer tells a field that is missing from
@@ -170,8 +121,8 @@ type wire struct {
 	LimitText  string        `json:"limit_text"`
 }
 
-// parse reads one line into r, or says why it is no decision.
-func parse(line []byte, r *engine.Record) (why string) {
+// Parse reads one line into r, or says why it is no decision.
+func Parse(line []byte, r *engine.Record) (why string) {
 	var w wire
 	if err := json.Unmarshal(line, &w); err != nil {
 		return "it is no decision in JSON: " + err.Error()

@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weirlabs/weir/cmd/weir/internal/logs"
 	"github.com/weirlabs/weir/engine"
 	"github.com/weirlabs/weir/policy"
 )
@@ -126,8 +127,8 @@ func TestBadLinesAreCountedAndNotGuessed(t *testing.T) {
 		"a weight of 0":         strings.Replace(good, `"weight":1`, `"weight":0`, 1),
 		"a weight below 0":      strings.Replace(good, `"weight":1`, `"weight":-1`, 1),
 		"a weight too large":    strings.Replace(good, `"weight":1`, `"weight":1e999`, 1),
-		"longer than a line":    strings.Repeat("x", 3*maxLine),
-		"long, but JSON":        strings.Replace(good, `"reason":"limit"`, `"reason":"`+strings.Repeat("x", 2*maxLine)+`"`, 1),
+		"longer than a line":    strings.Repeat("x", 3*logs.MaxLine),
+		"long, but JSON":        strings.Replace(good, `"reason":"limit"`, `"reason":"`+strings.Repeat("x", 2*logs.MaxLine)+`"`, 1),
 	} {
 		got, s := read(t, []byte(good+"\n"+bad+"\n"+good+"\n"))
 		if bad == good {

@@ -1,0 +1,309 @@
+// Package report says what each layer of a policy stopped, and what that cost,
+// from logs that were written anyway: those of AWS WAF, of API Gateway and weir's
+// decision log.
+//
+// Logs are read in any order and in any number of parts. A line is a request that
+// was served, one that was refused, or bad; bad lines are counted and never guessed
+// at, so that the sums are those of the input.
+//
+// Refusals of one client by one limit that are less than [EpisodeGap] apart are one
+// episode: what somebody did once. What kind of thing it was is a guess from its
+// shape, and says why. Refusals by a plan's limit are no incident: they are counted
+// as callers a day, because there the product works as it is sold.
+package report
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"hash/maphash"
+	"slices"
+	"time"
+
+	"github.com/weirlabs/weir/cmd/weir/internal/cost"
+	"github.com/weirlabs/weir/policy"
+)
+
+// EpisodeGap is how long a client must have been quiet for its next refusal to
+// begin another episode.
+const EpisodeGap = 10 * time.Minute
+
+// maxRefusals bounds the memory of a report, some 32 bytes each.
+const maxRefusals = 10_000_000
+
+// Request is one line of a log: what one layer did with one request.
+type Request struct {
+	Time    time.Time
+	Layer   policy.Layer
+	Refused bool    // by an enforced limit
+	Weight  float64 // how many requests the line stands for; at least 1
+
+	// The rest is of refused requests.
+	Limit      string
+	Client     string // an address, the id of an API key, or a hash
+	Plan       bool   // the limit belongs to a plan
+	Path       string // "" when the log does not say
+	Method     string // "" when the log does not say
+	Agent      string // the client's own word for itself
+	RetryAfter int64  // seconds that the client was told to wait; 0 when the log does not say
+}
+
+// Collector takes requests and makes the report. It is not safe for concurrent
+// use. The zero value is not ready: see [New].
+type Collector struct {
+	since   time.Time
+	seed    maphash.Seed
+	groups  map[group]*hits
+	layers  map[policy.Layer]*tally
+	refused int
+}
+
+type group struct {
+	layer         policy.Layer
+	limit, client string
+}
+
+// hits are the refusals of one client by one limit.
+type hits struct {
+	plan bool
+	all  []hit
+}
+
+type hit struct {
+	at     int64 // Unix nanoseconds
+	path   uint64
+	retry  int32 // seconds
+	method method
+	agent  agent
+}
+
+type tally struct {
+	months map[string]*Month
+	rules  map[string]bool
+	from   int64
+	to     int64
+}
+
+// New returns a collector that passes over what is older than since.
+func New(since time.Time) *Collector {
+	return &Collector{since: since, seed: maphash.MakeSeed(), groups: map[group]*hits{}, layers: map[policy.Layer]*tally{}}
+}
+
+// Add takes one request. It reports false for one that is too old, and fails
+// when there are more refusals than a report can hold.
+func (c *Collector) Add(r *Request) (bool, error) {
+	if r.Time.Before(c.since) {
+		return false, nil
+	}
+	t := c.layers[r.Layer]
+	if t == nil {
+		t = &tally{months: map[string]*Month{}, rules: map[string]bool{}}
+		c.layers[r.Layer] = t
+	}
+	name := r.Time.UTC().Format("2006-01")
+	m := t.months[name]
+	if m == nil {
+		m = &Month{Month: name}
+		t.months[name] = m
+	}
+	m.Requests += r.Weight
+	if !r.Refused {
+		return true, nil
+	}
+	if c.refused++; c.refused > maxRefusals {
+		return false, errors.New("there are more than 10,000,000 refusals, which is more than a report holds; take a shorter time with --since")
+	}
+	m.Denied++
+	t.rules[r.Limit] = true
+	g := group{r.Layer, r.Limit, r.Client}
+	h := c.groups[g]
+	if h == nil {
+		h = &hits{}
+		c.groups[g] = h
+	}
+	h.plan = h.plan || r.Plan
+	h.all = append(h.all, hit{
+		at: r.Time.UnixNano(), path: c.hash(r.Path), retry: int32(min(r.RetryAfter, 1<<31-1)),
+		method: methodOf(r.Method), agent: agentOf(r.Agent) | pathHints(r.Path),
+	})
+	return true, nil
+}
+
+// hash tells paths apart without holding them; 0 stands for a log that has none.
+func (c *Collector) hash(path string) uint64 {
+	if path == "" {
+		return 0
+	}
+	return max(1, maphash.String(c.seed, path))
+}
+
+// Report is what the layers stopped.
+type Report struct {
+	SchemaVersion int       `json:"schema_version"`
+	PricesAsOf    string    `json:"prices_as_of"`
+	Region        string    `json:"region"`
+	Since         time.Time `json:"since,omitzero"`
+	Layers        []Layer   `json:"layers"`
+	Inputs        []Input   `json:"inputs"`
+}
+
+// Layer is what one layer stopped. Denied is the number of refusals in the logs;
+// the sizes of Episodes add up to it.
+type Layer struct {
+	Layer         policy.Layer `json:"layer"`
+	Denied        int64        `json:"denied"`
+	Requests      float64      `json:"requests"` // in the logs, refused ones included; an estimate where allowed ones are sampled
+	USD           cost.Dollars `json:"usd"`
+	Formula       string       `json:"formula"`
+	Months        []Month      `json:"months"`
+	Kinds         []Count      `json:"kinds"`
+	PlanDays      []Day        `json:"plan_callers_by_day"`
+	CallersPerDay float64      `json:"plan_callers_a_day"` // on days with any, on average
+	Episodes      []Episode    `json:"episodes"`
+}
+
+// Month is a calendar month in UTC.
+type Month struct {
+	Month    string       `json:"month"`
+	Denied   int64        `json:"denied"`
+	Requests float64      `json:"requests"`
+	USD      cost.Dollars `json:"usd"`
+}
+
+// Count says how many episodes are of a kind, and how many refusals they have.
+type Count struct {
+	Kind     Kind  `json:"kind"`
+	Episodes int   `json:"episodes"`
+	Denied   int64 `json:"denied"`
+}
+
+// Day is how many different callers met the limit of their plan in a day of UTC.
+type Day struct {
+	Day     string `json:"day"`
+	Callers int    `json:"callers"`
+}
+
+// Episode is a run of refusals of one client by one limit.
+type Episode struct {
+	Limit  string    `json:"limit"`
+	Client string    `json:"client"`
+	Start  time.Time `json:"start"`
+	End    time.Time `json:"end"` // of the last refusal
+	Denied int64     `json:"denied"`
+	Kind   Kind      `json:"kind"`
+	Reason string    `json:"reason"`
+}
+
+// Input is what was read of one file: Lines is the sum of all others.
+type Input struct {
+	Kind     string `json:"kind"` // waf, gateway or decisions
+	Name     string `json:"name"`
+	Lines    int64  `json:"lines"`
+	Refused  int64  `json:"refused"`
+	Served   int64  `json:"served"` // allowed, and what shadow limits said
+	Older    int64  `json:"older"`  // than --since
+	Bad      int64  `json:"bad"`
+	FirstBad int64  `json:"first_bad_line,omitempty"`
+	Why      string `json:"why_bad,omitempty"`
+	Cut      bool   `json:"cut,omitempty"` // a compressed log ends before its end
+}
+
+// Report makes the report of all that was added. It may be called once.
+func (c *Collector) Report(costs Costs) Report {
+	r := Report{SchemaVersion: 1, Since: c.since, Layers: []Layer{}, PricesAsOf: costs.Prices.AsOf, Region: costs.Prices.Region}
+	for _, name := range []policy.Layer{policy.Edge, policy.Gateway, policy.Application} {
+		t := c.layers[name]
+		if t == nil {
+			continue
+		}
+		l := Layer{Layer: name, Months: []Month{}, Kinds: []Count{}, PlanDays: []Day{}, Episodes: []Episode{}}
+		for _, m := range t.months {
+			l.Months = append(l.Months, *m)
+		}
+		slices.SortFunc(l.Months, func(a, b Month) int { return cmp.Compare(a.Month, b.Month) })
+		costs.price(&l, len(t.rules))
+		callers := map[string]map[string]bool{}
+		for g, h := range c.groups {
+			if g.layer != name {
+				continue
+			}
+			l.Episodes = append(l.Episodes, h.episodes(g, callers)...)
+		}
+		slices.SortFunc(l.Episodes, func(a, b Episode) int {
+			return cmp.Or(a.Start.Compare(b.Start), cmp.Compare(a.Limit, b.Limit), cmp.Compare(a.Client, b.Client))
+		})
+		l.sum(callers)
+		r.Layers = append(r.Layers, l)
+	}
+	return r
+}
+
+func (l *Layer) sum(callers map[string]map[string]bool) {
+	kinds := map[Kind]*Count{}
+	for i := range l.Episodes {
+		e := &l.Episodes[i]
+		k := kinds[e.Kind]
+		if k == nil {
+			k = &Count{Kind: e.Kind}
+			kinds[e.Kind] = k
+		}
+		k.Episodes++
+		k.Denied += e.Denied
+	}
+	for _, k := range kinds {
+		l.Kinds = append(l.Kinds, *k)
+	}
+	slices.SortFunc(l.Kinds, func(a, b Count) int { return cmp.Compare(a.Kind, b.Kind) })
+	for day, who := range callers {
+		l.PlanDays = append(l.PlanDays, Day{day, len(who)})
+		l.CallersPerDay += float64(len(who))
+	}
+	slices.SortFunc(l.PlanDays, func(a, b Day) int { return cmp.Compare(a.Day, b.Day) })
+	if n := len(l.PlanDays); n > 0 {
+		l.CallersPerDay /= float64(n)
+	}
+}
+
+// episodes cuts the refusals where the client was quiet, and notes the days on
+// which a caller met the limit of its plan.
+func (h *hits) episodes(g group, callers map[string]map[string]bool) []Episode {
+	slices.SortFunc(h.all, func(a, b hit) int { return cmp.Compare(a.at, b.at) })
+	var list []Episode
+	for from, i := 0, 1; i <= len(h.all); i++ {
+		if i < len(h.all) && h.all[i].at-h.all[i-1].at < int64(EpisodeGap) {
+			continue
+		}
+		run := h.all[from:i]
+		from = i
+		kind, reason := guess(g.layer, g.limit, h.plan, run)
+		list = append(list, Episode{
+			Limit: g.limit, Client: g.client, Start: time.Unix(0, run[0].at).UTC(), End: time.Unix(0, run[len(run)-1].at).UTC(),
+			Denied: int64(len(run)), Kind: kind, Reason: reason,
+		})
+		if kind != PlanLimit {
+			continue
+		}
+		for _, one := range run {
+			day := time.Unix(0, one.at).UTC().Format(time.DateOnly)
+			if callers[day] == nil {
+				callers[day] = map[string]bool{}
+			}
+			callers[day][g.client] = true
+		}
+	}
+	return list
+}
+
+func (i *Input) String() string {
+	s := fmt.Sprintf("%s %s: %d lines, %d refused, %d served", i.Kind, i.Name, i.Lines, i.Refused, i.Served)
+	if i.Older > 0 {
+		s += fmt.Sprintf(", %d older", i.Older)
+	}
+	if i.Bad > 0 {
+		s += fmt.Sprintf(", %d bad (the first is line %d: %s)", i.Bad, i.FirstBad, i.Why)
+	}
+	if i.Cut {
+		s += ", cut off: the compressed file ends before its end"
+	}
+	return s
+}
