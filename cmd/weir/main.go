@@ -6,6 +6,7 @@
 //	weir probe http://localhost:8080/reservations -X POST
 //	weir keys top                                who is over a limit, or nearest to one
 //	weir cost --rps 3                            what the policy costs on AWS in a month
+//	weir report --from decisions=FILE            what each layer stopped, and what that cost
 //	weir store check                             is the store, or its file, in order
 //
 // Data goes to stdout, everything else to stderr. The exit codes of every

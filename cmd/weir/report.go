@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"math"
 	"strconv"
 	"strings"
 	"text/tabwriter"
@@ -201,7 +202,7 @@ func summary(l *report.Layer) string {
 		}
 	}
 	if len(l.PlanDays) > 0 {
-		parts = append(parts, fmt.Sprintf("about %.0f callers a day at the limit of their plan: the product working", l.CallersPerDay))
+		parts = append(parts, fmt.Sprintf("about %s a day at the limit of their plan: the product working", plural(int(math.Round(l.CallersPerDay)), "caller")))
 	}
 	if len(parts) == 0 {
 		return "nothing refused"
