@@ -76,16 +76,13 @@ func NewLimiter(s Store, o Options) *Limiter {
 	if o.Deadline <= 0 {
 		o.Deadline = 100 * time.Millisecond
 	}
-	gap := time.Duration(0) // the usual one
-	if l.local, _ = s.(InProcess); l.local != nil {
-		gap = 1 // nothing has to be spared
-	}
+	l.local, _ = s.(InProcess)
 	l.pipe = pipeline.New(pipeline.Options{
 		Store:    s,
 		Clock:    l.now,
 		Keep:     l.keepOf,
 		Errors:   pipeline.Errors{OutcomeUnknown: ErrOutcomeUnknown, Unreachable: ErrUnreachable, Throttled: ErrThrottled, Busy: ErrBusy, Open: errOpen},
-		OwnClock: l.caps.OwnClock, Nonces: l.caps.LossyReplies, Deadline: o.Deadline, NoMemo: o.NoMemo, NoCoalescing: o.NoCoalescing, Gap: gap,
+		OwnClock: l.caps.OwnClock, Nonces: l.caps.LossyReplies, Deadline: o.Deadline, NoMemo: o.NoMemo, NoCoalescing: o.NoCoalescing, Gap: l.caps.Gap,
 	})
 	l.broken = l.Check(o.Limits...)
 	for _, limit := range o.Limits {

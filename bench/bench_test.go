@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -19,6 +20,7 @@ var (
 	docs   = flag.String("docs", "", "folder for performance.md and img; without it the table is only printed")
 	growth = flag.Int("growth", 1_000_000, "the number of keys up to which growth is measured")
 	rounds = flag.Int("rounds", 5, "rounds in which peers take turns")
+	only   = flag.String("only", "", "sections to measure, of inprocess,memory,disk,redis,http,growth,wrong; all without it")
 	turn   = flag.Duration("turn", 80*time.Millisecond, "how long a peer's turn lasts in process; on Redis five times that")
 )
 
@@ -28,13 +30,23 @@ var (
 func BenchmarkAll(b *testing.B) {
 	for b.Loop() {
 		r := &report.Report{}
-		inProcess(b, r)
-		memory(b, r)
-		onDisk(b, r)
-		onRedis(b, r)
-		overHTTP(b, r)
-		plots := grow(b, r)
-		wrongAnswers(b, r)
+		var plots []report.Plot
+		for _, s := range []struct {
+			name    string
+			measure func()
+		}{
+			{"inprocess", func() { inProcess(b, r) }},
+			{"memory", func() { memory(b, r) }},
+			{"disk", func() { onDisk(b, r) }},
+			{"redis", func() { onRedis(b, r) }},
+			{"http", func() { overHTTP(b, r) }},
+			{"growth", func() { plots = grow(b, r) }},
+			{"wrong", func() { wrongAnswers(b, r) }},
+		} {
+			if *only == "" || slices.Contains(strings.Split(*only, ","), s.name) {
+				s.measure()
+			}
+		}
 		if err := r.Text(os.Stdout); err != nil {
 			b.Fatal(err)
 		}

@@ -141,6 +141,28 @@ func TestGapBetweenWritesOfACrowd(t *testing.T) {
 	})
 }
 
+// A store that wants no gap is not made to wait: the next write goes out with
+// whoever has come while the last one was under way, also where nothing is left.
+func TestNoGap(t *testing.T) {
+	inBubble(t, Options{Gap: -1, NoMemo: true}, func(b *bench) {
+		b.store.took = time.Millisecond
+		s := spec(b.T, "q", "quota 6400/h")
+		began := time.Now()
+		all(64, func(int) {
+			for range 110 {
+				b.must(key("a"), s, 1)
+			}
+		})
+		// Who comes during a trip waits for its end and for the next one.
+		if took := time.Since(began); took > 222*time.Millisecond {
+			b.Errorf("110 calls each of 64 callers, with 1 ms for a trip, took %v", took)
+		}
+		if n := b.used(key("a"), s); n != 6400 {
+			b.Errorf("%d are used", n)
+		}
+	})
+}
+
 // Nobody of a crowd is passed over: with a limit that is far away, each is
 // served by the next write or the one after it.
 func TestNobodyStarves(t *testing.T) {

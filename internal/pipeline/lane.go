@@ -189,7 +189,8 @@ func (p *Pipeline) run(l *lane) {
 // found notes, after a trip, whether the item had anything left for those who
 // asked. While it has not, several processes would spend a write each on finding
 // that out again as soon as one unit is back: each then asks less often, and for
-// more callers at once. It goes by the store's time, in which units come back.
+// more callers at once, where the store wants gaps. It goes by the store's time,
+// in which units come back.
 func (l *lane) found(p *Pipeline, any bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -198,7 +199,7 @@ func (l *lane) found(p *Pipeline, any bool) {
 		return
 	}
 	if l.vain {
-		l.idle = min(max(2*l.idle, p.o.Gap), maxIdle)
+		l.idle = min(max(2*l.idle, p.o.Gap), maxIdle*p.o.Gap)
 	}
 	l.vain = true
 	l.until = p.now() + int64(l.idle)
@@ -231,10 +232,14 @@ func (l *lane) slow(p *Pipeline, again bool) time.Duration {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if !again {
-		l.gap = min(2*max(l.gap, p.o.Gap), max(p.o.Gap, p.o.Deadline/2), maxGap)
+		first := p.throttled()
+		l.gap = min(2*max(l.gap, first), max(first, p.o.Deadline/2), maxGap)
 	}
 	return l.gap/2 + rand.N(l.gap)
 }
+
+// throttled is the least gap to an item that the store finds too busy.
+func (p *Pipeline) throttled() time.Duration { return max(p.o.Gap, firstGap) }
 
 // calm lets a lane go slowly faster again: by one write a second for every write
 // that gets through. Sums that rise and shares that fall bring the processes that
@@ -242,7 +247,7 @@ func (l *lane) slow(p *Pipeline, again bool) time.Duration {
 func (l *lane) calm(p *Pipeline) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.gap -= time.Duration(float64(l.gap) * l.gap.Seconds() / (1 + l.gap.Seconds())); l.gap <= p.o.Gap {
+	if l.gap -= time.Duration(float64(l.gap) * l.gap.Seconds() / (1 + l.gap.Seconds())); l.gap <= p.throttled() {
 		l.gap = 0
 	}
 }

@@ -51,18 +51,18 @@ type Options struct {
 	NoMemo       bool
 	NoCoalescing bool          // every call is a write of its own; the last state is a hint, and no memo
 	Items        int           // that are remembered; default 65,536
-	Gap          time.Duration // between writes to one item; default 8 ms
+	Gap          time.Duration // that the store wants between a crowd's writes to one item
 }
 
 // Bounds.
 const (
-	maxTrips   = 8           // in vain, for one batch, one after the other
-	patience   = 3           // of them, after which a batch asks for less
-	memoAge    = time.Second // for which a memo may refuse
-	defaultGap = 8 * time.Millisecond
-	maxGap     = time.Second // and half a deadline, so that a call can have its turn
-	maxIdle    = 4 * defaultGap
-	maxBatch   = 4096 // calls in one write
+	maxTrips = 8                    // in vain, for one batch, one after the other
+	patience = 3                    // of them, after which a batch asks for less
+	memoAge  = time.Second          // for which a memo may refuse
+	firstGap = 8 * time.Millisecond // to an item that the store finds too busy, if it wants none otherwise
+	maxGap   = time.Second          // and half a deadline, so that a call can have its turn
+	maxIdle  = 4                    // gaps
+	maxBatch = 4096                 // calls in one write
 )
 
 // Pipeline asks one store. It is safe for concurrent use. It has a goroutine
@@ -97,9 +97,7 @@ func New(o Options) *Pipeline {
 	if o.Items <= 0 {
 		o.Items = 1 << 16
 	}
-	if o.Gap <= 0 {
-		o.Gap = defaultGap
-	}
+	o.Gap = max(o.Gap, 0)
 	p := &Pipeline{o: o, begun: time.Now()}
 	p.lanes.max = o.Items
 	return p

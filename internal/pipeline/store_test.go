@@ -121,6 +121,9 @@ func inBubble(t *testing.T, o Options, test func(b *bench)) {
 		if o.Deadline == 0 {
 			o.Deadline = 100 * time.Millisecond
 		}
+		if o.Gap == 0 {
+			o.Gap = 8 * time.Millisecond
+		}
 		b.Pipeline = New(o)
 		b.asked.Store(true) // the first call's longer deadline has its own test
 		test(b)

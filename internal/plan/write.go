@@ -147,4 +147,9 @@ type Caps struct {
 	// MaxKeep is the longest time for which the store keeps an item that is
 	// not written; 0 is for ever. Limits with a longer horizon are refused.
 	MaxKeep time.Duration
+	// Gap is the time that the store wants between two writes of a crowd to one
+	// item, so that the second is fuller for it: where writes cost money, or an
+	// item takes only so many a second. 0 is none; calls that arrive while a
+	// write is under way share the next one all the same.
+	Gap time.Duration
 }
