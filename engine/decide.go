@@ -62,10 +62,21 @@ func (e *Engine) decide(ctx context.Context, a *policy.Attributes, o *Outcome) {
 	if m.NeedsIdentity && !e.identify(ctx, a, o) {
 		return
 	}
+	missing, ok := e.consult(ctx, &m, o)
+	if !ok {
+		return
+	}
 	ops, err := o.st.policy.AppendOps(room[:0], &m, a, o.Identity)
 	if err != nil {
 		o.refuse(ctx, err)
 		return
+	}
+	if missing != nil {
+		refused := false
+		if ops, refused = e.blind(ctx, ops, missing, o); refused {
+			o.judge(true)
+			return
+		}
 	}
 	o.first = int16(len(o.Verdicts))
 	refused, err := e.take(ctx, o.st.rest, ops, o, false)
@@ -154,9 +165,26 @@ func (e *Engine) op(p *policy.Op, o *Outcome) weir.Op {
 		}
 	}
 	if op.OnFail == weir.FailLocal {
-		op.Local = o.st.local[p.Rule]
+		op.Local = e.localOf(p, o)
 	}
 	return op
+}
+
+// localOf is what this process allows of a limit without the store.
+func (e *Engine) localOf(p *policy.Op, o *Outcome) weir.Limit {
+	l, ok := o.st.local[p.Rule]
+	if ok && !p.Overridden {
+		return l
+	}
+	by := p.Rule.Share
+	if by == 0 {
+		by = e.o.Replicas
+	}
+	l, err := policy.Divided(p.Limit, by)
+	if err != nil {
+		return p.Limit // a caller's own limit of which there is no such part
+	}
+	return l
 }
 
 // refuse turns an error into an answer of weir's own. What is not meant for the

@@ -23,6 +23,7 @@ import (
 	"time"
 
 	"github.com/weirlabs/weir"
+	"github.com/weirlabs/weir/engine/account"
 	"github.com/weirlabs/weir/memstore"
 	"github.com/weirlabs/weir/policy"
 )
@@ -81,6 +82,7 @@ type Engine struct {
 	lines   lines
 	usage   usageCache
 	failure atomic.Pointer[storeFailure] // the last one
+	book    *account.Book                // nil when the store keeps no records
 }
 
 // state is what a reload replaces as a whole.
@@ -117,6 +119,9 @@ func New(o Options) (*Engine, error) {
 		o.Logger.Error("the edge rules' memory is full: callers start over with a full limit", "callers", total)
 	}})
 	e.lines.log, e.lines.now = o.Logger, e.now
+	if r, ok := o.Store.(weir.Records); ok {
+		e.book = account.NewBook(account.Options{Records: r, Deadline: o.Deadline, Logger: o.Logger, Now: o.Now})
+	}
 	if err := e.Reload(o.Policy); err != nil {
 		return nil, err
 	}
@@ -136,6 +141,9 @@ func (e *Engine) Policy() *policy.Policy { return e.state.Load().policy }
 // they began with. Counters stay: they belong to the store and to the edge's
 // memory. On an error the policy in force stays.
 func (e *Engine) Reload(p *policy.Policy) error {
+	if e.book == nil && p.NeedsRecords() {
+		return errors.New("the policy has versions of plans, or plans from account.plan, and this store keeps no records of accounts: use memory:, bolt:, redis:// or dynamodb:")
+	}
 	st := &state{policy: p, shared: map[*policy.Rule]weir.Limit{}, local: map[*policy.Rule]weir.Limit{}}
 	var edge []weir.Limit
 	for _, r := range p.Rules() {
@@ -160,7 +168,7 @@ func (e *Engine) Reload(p *policy.Policy) error {
 	}
 	st.edge = weir.NewLimiter(e.memory, weir.Options{Limits: edge, Observer: e.o.Observer})
 	st.rest = weir.NewLimiter(e.o.Store, weir.Options{
-		Limits: p.Limits(), KeepFor: p.KeepFor, Observer: e.observer(), Now: e.o.Now, Deadline: e.o.Deadline,
+		Limits: p.Limits(), KeepFor: e.keepFor(p), Observer: e.observer(), Now: e.o.Now, Deadline: e.o.Deadline,
 	})
 	if p.EdgeShared() {
 		st.edge = st.rest

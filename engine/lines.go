@@ -21,6 +21,7 @@ type lines struct {
 	log      *slog.Logger
 	now      func() int64
 	limits   sync.Map     // limit name -> *lineState; as many as policies have limits
+	staleAt  atomic.Int64 // Unix ns of the last line about records that could not be read
 	brokenAt atomic.Int64 // Unix ns of the last line about a request that could not be judged
 	outages  atomic.Int32 // limits whose store is known to fail: 0 keeps the check off the hot path
 }
@@ -152,6 +153,17 @@ func (l *lines) broken(ctx context.Context, err error) {
 		return
 	}
 	l.log.LogAttrs(ctx, slog.LevelError, "a request could not be judged and was answered 503", slog.String("cause", err.Error()))
+}
+
+// stale writes an error, at most once a minute, when requests are decided by
+// what records of accounts said before the store failed, or without them.
+func (l *lines) stale(cause error) {
+	now := l.now()
+	last := l.staleAt.Load()
+	if last != 0 && now-last < int64(time.Minute) || !l.staleAt.CompareAndSwap(last, now) {
+		return
+	}
+	l.log.Error("records of accounts could not be read: requests are decided by what was known before", "cause", cause.Error())
 }
 
 func attrsOf(o *Outcome, v *Verdict) []slog.Attr {

@@ -16,9 +16,10 @@ import (
 type Usage struct {
 	Layer     policy.Layer `json:"layer"`
 	Name      string       `json:"name"`
-	Operation string       `json:"operation"` // "" outside plans
-	Plan      string       `json:"plan"`      // "" outside plans
-	Limit     int64        `json:"limit"`     // capacity of a bucket, count of a window
+	Operation string       `json:"operation"`              // "" outside plans
+	Plan      string       `json:"plan"`                   // "" outside plans
+	Version   int          `json:"plan_version,omitempty"` // of the plan; none where plans have no versions
+	Limit     int64        `json:"limit"`                  // capacity of a bucket, count of a window
 	Used      int64        `json:"used"`
 	Remaining int64        `json:"remaining"`
 	Period    string       `json:"period"`   // of the limit as written: "hour", "5m"
@@ -84,6 +85,15 @@ func (e *Engine) answerUsage(ctx context.Context, a *policy.Attributes, o *Outco
 			Reason: "Usage is shown to its caller only: send a valid token or API key."})
 		return nil
 	}
+	all := p.UsageMatch(m.Client)
+	missing, ok := e.consult(ctx, &all, o)
+	if !ok {
+		return nil
+	}
+	if missing != nil {
+		o.refuse(ctx, missing)
+		return nil
+	}
 	ops, err := p.UsageOps(a, m.Client, o.Identity)
 	if err != nil {
 		o.refuse(ctx, err)
@@ -112,11 +122,11 @@ func (e *Engine) usageOf(ctx context.Context, ops []policy.Op, o *Outcome) ([]by
 		if edge {
 			lim = o.st.edge
 		}
-		var rules []*policy.Rule
+		var asked []*policy.Op
 		var list []weir.Op
 		for i := range ops {
 			if (ops[i].Rule.Layer == policy.Edge) == edge {
-				rules = append(rules, ops[i].Rule)
+				asked = append(asked, &ops[i])
 				list = append(list, e.op(&ops[i], o))
 			}
 		}
@@ -128,7 +138,7 @@ func (e *Engine) usageOf(ctx context.Context, ops []policy.Op, o *Outcome) ([]by
 			return nil, err
 		}
 		for i, d := range seen {
-			report.Limits = append(report.Limits, o.usage(rules[i], &d))
+			report.Limits = append(report.Limits, UsageOf(asked[i], &d, o.Time()))
 		}
 	}
 	body, err := json.Marshal(report)
@@ -139,12 +149,19 @@ func (e *Engine) usageOf(ctx context.Context, ops []policy.Op, o *Outcome) ([]by
 	return c.body, nil
 }
 
-func (o *Outcome) usage(r *policy.Rule, d *weir.Decision) Usage {
-	return Usage{
-		Layer: r.Layer, Name: r.Name, Operation: r.Operation, Plan: r.Plan,
+// UsageOf is what a decision, of [weir.Limiter.Peek] at an instant, says of an op.
+func UsageOf(op *policy.Op, d *weir.Decision, at time.Time) Usage {
+	r := op.Rule
+	u := Usage{
+		Layer: r.Layer, Name: r.Name, Operation: r.Operation, Plan: r.Plan, Version: r.Version,
 		Limit: d.Limit.Max(), Used: d.Used, Remaining: d.Remaining,
-		Period: d.Limit.Period().String(), ResetAt: o.Time().Add(d.ResetAfter).UTC(),
+		Period: d.Limit.Period().String(), ResetAt: at.Add(d.ResetAfter).UTC(),
 	}
+	if op.Overridden {
+		text := d.Limit.String()
+		u.Override = &text
+	}
+	return u
 }
 
 // of returns the place of a caller's answer. Callers are told apart by all the

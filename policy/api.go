@@ -22,6 +22,13 @@ type Identity struct {
 	Claims   map[string]any // of a verified token; nil without one
 	KeyOwner string         // owner of a verified API key; "" without one
 	KeyPlan  string         // the gateway plan of that key; "" for none
+
+	// Accounts are what records say of those who this request is from, at most
+	// one for each kind of caller; see [Policy.AppendCallers].
+	Accounts []*Account
+	// Now is the instant, in Unix nanoseconds, that decides which version of a
+	// plan a new account has; 0 is the machine's.
+	Now int64
 }
 
 // Layer is where a limit is enforced.
@@ -41,6 +48,7 @@ type Rule struct {
 	Name      string // the limit's name, which is also its counter's
 	Operation string // of a plan; "" for other limits
 	Plan      string // the plan whose limit this is; "" for other limits
+	Version   int    // of the plan, from 1; 0 for a plan without versions, and for other limits
 	Limit     weir.Limit
 	OnSuccess bool // counts only calls that succeed: count: on_success
 	Success   StatusRange
@@ -66,6 +74,8 @@ type Rule struct {
 	// the store does not answer: 1/Share, see [Divided]. 0 stands for an equal
 	// part for each process.
 	Share int
+
+	billing bool // Limit's windows begin with the account's anchor
 }
 
 // Mode says whether a rule acts.
@@ -116,6 +126,9 @@ type Op struct {
 	weir.Op
 	Rule *Rule
 
+	Overridden bool // Limit is the caller's own, in place of the rule's
+	FromRecord bool // without the caller's record the limit is a guess: see [Policy.AppendCallers]
+
 	rank uint8 // of equally narrow keys, a higher one is asked later
 }
 
@@ -134,7 +147,12 @@ type Match struct {
 type RequestError struct {
 	Status int    // 400, 401, 403 or 405
 	Code   string // for machines: "bad_request", "unauthorized", ...
-	Reason string // for people, whole sentences; safe to show to the client
+	Reason string // for people, whole sentences; safe to show to the client; "" for none
 }
 
-func (e *RequestError) Error() string { return e.Code + ": " + e.Reason }
+func (e *RequestError) Error() string {
+	if e.Reason == "" {
+		return e.Code
+	}
+	return e.Code + ": " + e.Reason
+}

@@ -23,6 +23,7 @@ const (
 	fromClaim
 	fromKeyOwner
 	fromKeyPlan // of plans: from: only
+	fromRecord  // likewise
 )
 
 // caller is one entry of `callers:`.
@@ -32,7 +33,7 @@ type caller struct {
 	claim string // of fromClaim
 }
 
-// sourceOf reads jwt.CLAIM, api_key.owner, api_key.plan or client_ip. What
+// sourceOf reads jwt.CLAIM, api_key.owner, api_key.plan, account.plan or client_ip. What
 // cannot be read is taken for a claim, so that the rest is checked as usual. It
 // stands in field and is for what.
 func (l *loader) sourceOf(n *node, field, what string, known ...string) (caller, bool) {
@@ -48,6 +49,8 @@ func (l *loader) sourceOf(n *node, field, what string, known ...string) (caller,
 		return caller{from: fromKeyOwner}, true
 	case n.text == "api_key.plan" && contains(known, n.text):
 		return caller{from: fromKeyPlan}, true
+	case n.text == "account.plan" && contains(known, n.text):
+		return caller{from: fromRecord}, true
 	}
 	advice := ""
 	if strings.HasPrefix(n.text, "header.") || strings.HasPrefix(n.text, "query.") {

@@ -19,6 +19,7 @@ type compiler struct {
 	names     map[string]*node // of limits: counters belong to them
 	exempted  []*pattern
 	described []described
+	editions  [][]*planConf // by plan, in the order of their versions
 }
 
 // described is a rule with what findings need to know of it.
@@ -33,7 +34,7 @@ func (l *loader) compile(c *config) *Policy {
 	p := &Policy{
 		name: c.name, store: c.store, logKeys: c.logKeys, revision: uint32(c.revision),
 		edgeShared: c.edgeStore == "shared", origins: c.origins, proxies: c.proxies,
-		account: -1, gatewayKind: "partner",
+		account: -1, gatewayKind: "partner", accountsAge: c.accountsAge,
 	}
 	k := &compiler{loader: l, config: c, p: p, names: map[string]*node{}}
 	k.compileProxies()
@@ -45,6 +46,7 @@ func (l *loader) compile(c *config) *Policy {
 	k.compileLimits()
 	k.compileAuth()
 	p.compileKeep()
+	p.compileNeeds()
 	k.compileStore()
 	k.tooMany(Edge)
 	k.tooMany(Application)
@@ -319,7 +321,7 @@ func (k *compiler) build(base Rule, limits []limitAt, name string, r *rule) []*R
 			k.checkShare(lim, limits[i].at, &base, r)
 		}
 		one := base
-		one.Limit, one.Name = lim, lim.Name()
+		one.Limit, one.Name, one.billing = lim, lim.Name(), isBilling(lim)
 		if i < len(limits) {
 			one.Line = limits[i].at.line
 		}

@@ -6,7 +6,6 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/gaissmai/bart"
 
@@ -317,11 +316,8 @@ func (l *loader) limits(to *[]limitAt) func(*node) {
 			l.wrong(n, hint, "%s", strings.TrimPrefix(err.Error(), "weir: "))
 			return
 		}
-		// Until it is known when an account's first period began, its periods are
-		// those of the calendar.
-		if anchored, err := parsed.Anchored(time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)); err == nil {
-			l.doubt(n, "write calendar in place of billing if that is meant", "accounts have no billing day of their own yet: periods of %s are counted from 1 January, 00:00 UTC", show(n.text))
-			parsed = anchored
+		if anchored, err := parsed.Anchored(noAnchor); err == nil {
+			parsed = anchored // until an account says what its own is
 		}
 		*to = append(*to, limitAt{parsed, n})
 	})

@@ -27,6 +27,7 @@ func (k *compiler) findings() {
 		k.doubt(k.plansAt, "add callers: account: jwt.sub", "plan operations are by account, and callers: names no account: everybody is limited by address, under the first plan")
 	}
 	k.itemSizes()
+	k.unbilled()
 	for i := range k.gatewayPlans {
 		k.dominated(k.gatewayPlans[i].limits)
 	}
@@ -120,7 +121,9 @@ func (k *compiler) exemptAll() {
 func (k *compiler) reversed() {
 	plans := map[string]map[string]limitAt{}
 	for _, p := range k.plans {
-		plans[p.name.text] = map[string]limitAt{}
+		if plans[p.name.text] == nil {
+			plans[p.name.text] = map[string]limitAt{} // of several versions, the last in the file
+		}
 		for _, o := range p.operations {
 			if len(o.limits) == 1 {
 				plans[p.name.text][o.name.text] = o.limits[0]

@@ -28,7 +28,9 @@ func (p *Policy) ItemOps(item weir.Key) []Op {
 				add(t.rule, rules)
 			}
 		case t.kind == operation && len(t.byPlan) > 0 && alone(kinds, addressKind):
-			add(t.rule, t.byPlan[0])
+			for _, e := range p.editions[0] {
+				add(t.rule, t.byPlan[e.at])
+			}
 		case t.kind == limit || t.kind == edgeRule && p.edgeShared:
 			counts, anonymous := p.counts(t.rule, kinds)
 			switch {

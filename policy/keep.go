@@ -51,7 +51,7 @@ func (p *Policy) compileKeep() {
 				if p.account >= 0 {
 					p.raise(p.callers[p.account].name, rules)
 				}
-				if n == 0 {
+				if n < len(p.editions[0]) {
 					p.raise(addressKind, rules)
 				}
 			}

@@ -12,6 +12,7 @@ import (
 type matched struct {
 	ip      weir.Key // of the address, once an edge rule made it
 	gateway bool     // the gateway's limits apply to a caller with a plan there
+	all     bool     // it stands for every request
 	path    string   // the first reading, for expressions
 	edge    few[*rule]
 	app     few[appHit] // operations and limits

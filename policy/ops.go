@@ -67,8 +67,9 @@ func (p *Policy) AppendOps(room []Op, m *Match, a *Attributes, id Identity) ([]O
 	if m.found.gateway && id.KeyOwner != "" {
 		if r := p.gateway[id.KeyPlan]; r != nil {
 			key := res.ownerKey()
+			w := wanted{r, key, 1, rankGateway, r.needs != 0}
 			for _, one := range r.full {
-				ops = ranked(r.ask(ops, one, key, 1, rankGateway), from)
+				ops = res.ask(ops, from, &w, one, res.id.Account(p.gatewayKind))
 			}
 		}
 	}
@@ -86,8 +87,15 @@ func (p *Policy) appOps(ops []Op, from int, h *appHit, res *resolver, plan int, 
 		if anonymous {
 			plan = 0
 		}
-		for _, one := range h.byPlan[plan] {
-			ops = ranked(h.ask(ops, one, key, n, rank), from)
+		who := res.id.operator(p, anonymous)
+		at := p.editionAt(plan, who.pins(), res.now())
+		rules := h.byPlan[at.at]
+		if len(rules) == 0 && who.overrides(h.bare[at.at].Name) {
+			rules = h.bare[at.at : at.at+1]
+		}
+		w := wanted{h.rule, key, n, rank, h.needs != 0 && !anonymous}
+		for _, one := range rules {
+			ops = res.ask(ops, from, &w, one, who)
 		}
 		return ops, nil
 	}
@@ -99,8 +107,9 @@ func (p *Policy) appOps(ops []Op, from int, h *appHit, res *resolver, plan int, 
 	if c.anonymous && h.anon != nil {
 		rules = h.anon
 	}
+	w := wanted{h.rule, c.key, n, c.rank, h.needs != 0 && !c.anonymous}
 	for _, one := range rules {
-		ops = ranked(h.ask(ops, one, c.key, n, c.rank), from)
+		ops = res.ask(ops, from, &w, one, res.id.sharing(p, c.form, one.Name))
 	}
 	return ops, nil
 }
@@ -125,8 +134,9 @@ func (p *Policy) UsageOps(a *Attributes, client netip.Addr, id Identity) ([]Op, 
 		}
 	}
 	if r := p.gateway[id.KeyPlan]; r != nil && id.KeyOwner != "" && !r.shadow {
+		w := wanted{r, res.ownerKey(), 1, rankGateway, r.needs != 0}
 		for _, one := range r.full {
-			ops = ranked(r.ask(ops, one, res.ownerKey(), 1, rankGateway), 0)
+			ops = res.ask(ops, 0, &w, one, id.Account(p.gatewayKind))
 		}
 	}
 	return ops, nil
@@ -143,6 +153,7 @@ func (s *sharing) own() bool {
 }
 
 // planOf is the highest plan that the caller is entitled to, else the lowest.
+// What a record of the account grants counts beside what `from:` names.
 func (p *Policy) planOf(id *Identity) int {
 	best := 0
 	consider := func(name string) {
@@ -152,8 +163,16 @@ func (p *Policy) planOf(id *Identity) int {
 			}
 		}
 	}
-	if p.plansFrom.from == fromKeyPlan {
+	if a := id.Account(AccountKind); a != nil {
+		for _, name := range a.Plans {
+			consider(name)
+		}
+	}
+	switch p.plansFrom.from {
+	case fromKeyPlan:
 		consider(id.KeyPlan)
+		return best
+	case fromRecord:
 		return best
 	}
 	switch v := id.Claims[p.plansFrom.claim].(type) {
@@ -192,7 +211,8 @@ type resolver struct {
 type counter struct {
 	key       weir.Key
 	rank      uint8
-	anonymous bool // known by the address only
+	anonymous bool  // known by the address only
+	form      *form // whose it is; nil: of the address
 }
 
 func (r *resolver) address() weir.Key {
@@ -255,7 +275,7 @@ func (r *resolver) counter(s *sharing, h *appHit) (counter, error) {
 				return counter{}, err
 			}
 			if key.Valid() {
-				return counter{key, f.rank, r.p.callers[f.callers[0]].from == fromAddress}, nil
+				return counter{key, f.rank, r.p.callers[f.callers[0]].from == fromAddress, f}, nil
 			}
 			continue
 		}
@@ -278,15 +298,15 @@ func (r *resolver) counter(s *sharing, h *appHit) (counter, error) {
 			pairs = append(pairs, c.name, id)
 		}
 		if present {
-			return counter{r.withParts(pairs, f, h), f.rank, !known}, nil
+			return counter{r.withParts(pairs, f, h), f.rank, !known, f}, nil
 		}
 	}
 	if n := len(s.forms); n > 0 && len(s.forms[n-1].parts) > 0 {
 		var room [8]string
 		pairs := append(room[:0], addressKind, addressID(r.client))
-		return counter{r.withParts(pairs, &s.forms[n-1], h), r.addressRank(), true}, nil
+		return counter{r.withParts(pairs, &s.forms[n-1], h), r.addressRank(), true, nil}, nil
 	}
-	return counter{r.address(), r.addressRank(), true}, nil
+	return counter{r.address(), r.addressRank(), true, nil}, nil
 }
 
 // withParts completes a key. A part that the request lacks is left out.

@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"slices"
 	"strings"
 
 	"github.com/weirlabs/weir"
@@ -15,61 +16,60 @@ func (k *compiler) compilePlans() {
 		defined[o.name.text] = o
 		known = append(known, o.name.text)
 	}
-	plans := map[string]map[string]*planLimits{}
 	for i := range k.plans {
 		p := &k.plans[i]
-		listed := map[string]*planLimits{}
 		for j := range p.operations {
-			op := &p.operations[j]
-			if defined[op.name.text] == nil {
+			if op := &p.operations[j]; defined[op.name.text] == nil {
 				k.wrong(op.name, suggest(op.name.text, known, ""), "plan %s limits %s, which is not under operations:", p.name.text, show(op.name.text))
 			}
-			listed[op.name.text] = op
 		}
-		plans[p.name.text] = listed
 	}
-	k.orderPlans(plans)
+	k.orderPlans()
+	k.compileEditions()
 	k.p.plansFrom = caller{from: fromClaim, claim: "plans"}
 	if k.from != nil {
-		if c, ok := k.sourceOf(k.from, "from", "plans", "api_key.plan"); ok {
+		if c, ok := k.sourceOf(k.from, "from", "plans", "api_key.plan", "account.plan"); ok {
 			k.p.plansFrom = c
 		}
 	}
 	for _, c := range k.operations {
-		k.operation(c, plans)
+		k.operation(c)
 	}
 	k.rankOperations()
 }
 
 // orderPlans checks the order of the plans against the plans.
-func (k *compiler) orderPlans(plans map[string]map[string]*planLimits) {
+func (k *compiler) orderPlans() {
 	var names []string
 	for _, p := range k.plans {
-		names = append(names, p.name.text)
+		if !contains(names, p.name.text) {
+			names = append(names, p.name.text)
+		}
 	}
 	for _, n := range k.config.order {
 		if contains(k.p.plans, n.text) {
 			k.wrong(n, "keep one of the two", "plan %s stands twice in the order", show(n.text))
 			continue
 		}
-		if len(names) > 0 && plans[n.text] == nil {
+		if len(names) > 0 && !contains(names, n.text) {
 			if best := nearest(n.text, names); best != "" && !k.ordered(best) {
 				k.wrong(n, "did you mean "+show(best)+"?", "plan %s of the order is not there", show(n.text))
 			}
 		}
 		k.p.plans = append(k.p.plans, n.text)
 	}
-	if k.config.order == nil && len(k.plans) == 1 {
+	if k.config.order == nil && len(names) == 1 {
 		k.p.plans = names
 		return
 	}
-	if k.config.order == nil && len(k.plans) > 1 {
+	if k.config.order == nil && len(names) > 1 {
 		k.wrong(k.plansAt, "add order: ["+strings.Join(names, ", ")+"], the lowest first", "plans have no order")
 		k.p.plans = names
 		return
 	}
-	for _, p := range k.plans {
-		if !contains(k.p.plans, p.name.text) {
+	for i, p := range k.plans {
+		again := slices.ContainsFunc(k.plans[:i], func(o planConf) bool { return o.name.text == p.name.text })
+		if !again && !contains(k.p.plans, p.name.text) {
 			k.wrong(p.name, "add it to order:", "plan %s is not in the order", show(p.name.text))
 		}
 	}
@@ -84,7 +84,7 @@ func (k *compiler) ordered(name string) bool {
 	return false
 }
 
-func (k *compiler) operation(c *ruleConf, plans map[string]map[string]*planLimits) {
+func (k *compiler) operation(c *ruleConf) {
 	patterns := k.patterns(c)
 	c.by = nil
 	r := k.rule(c, Application, nil, weir.FailDeny)
@@ -94,28 +94,29 @@ func (k *compiler) operation(c *ruleConf, plans map[string]map[string]*planLimit
 	name := c.name.text
 	base := k.describe(c, Application, r)
 	base.Operation, base.By = name, "account"
-	var last *planLimits
-	for _, plan := range k.p.plans {
-		if own := plans[plan][name]; own != nil {
-			last = own
-		}
-		base.Plan = plan
-		switch {
-		case last == nil && !k.listedSomewhere(name, plans):
-			k.wrong(c.name, "list it in a plan, for example "+name+": quota 100/day, or "+name+": unlimited", "no plan lists the operation %s", show(name))
-			return
-		case last == nil:
-			k.wrong(c.name, "add it to that plan, for example "+name+": quota 100/day, or "+name+": unlimited", "plan %s does not list the operation %s, and no lower plan does", show(plan), show(name))
-			return
-		case last.unlimited:
-			r.byPlan = append(r.byPlan, nil)
-		default:
-			r.byPlan = append(r.byPlan, k.build(base, last.limits, name, r))
-		}
-	}
 	if len(k.p.plans) == 0 {
 		k.wrong(c.name, "add plans: with a limit for "+name, "no plan lists the operation %s", show(name))
 		return
+	}
+	all, ok := k.byEdition(c)
+	if !ok {
+		return
+	}
+	for i, plan := range k.p.plans {
+		for _, e := range k.p.editions[i] {
+			base.Plan, base.Version = plan, 0
+			if k.p.versioned[i] {
+				base.Version = e.number
+			}
+			bare := base
+			bare.Name = name
+			r.bare = append(r.bare, &bare)
+			if all[e.at].unlimited {
+				r.byPlan = append(r.byPlan, nil)
+			} else {
+				r.byPlan = append(r.byPlan, k.build(base, all[e.at].limits, name, r))
+			}
+		}
 	}
 	if len(patterns) < len(c.match) {
 		return
@@ -124,15 +125,6 @@ func (k *compiler) operation(c *ruleConf, plans map[string]map[string]*planLimit
 		k.target(target{kind: operation, name: name, rule: r}, patterns)
 	}
 	k.described = append(k.described, described{c, Application, patterns, r})
-}
-
-func (k *compiler) listedSomewhere(name string, plans map[string]map[string]*planLimits) bool {
-	for _, p := range plans {
-		if p[name] != nil {
-			return true
-		}
-	}
-	return false
 }
 
 // rankOperations finds for every pattern how many others are more general, so

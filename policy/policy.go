@@ -69,7 +69,12 @@ type Policy struct {
 	gatewayKind  string           // kind of an API key's owner in keys
 	gatewayMatch bool             // gateway.match: names the routes
 	plans        []string         // lowest first
+	editions     [][]edition      // by plan, the lowest version first
+	versioned    []bool           // by plan: the file says which versions there are
 	plansFrom    caller
+	needsRecords bool
+	allNeeds     uint64 // rule.needs of all operations and limits
+	accountsAge  time.Duration
 }
 
 // target is what a pattern belongs to.
@@ -94,13 +99,15 @@ type rule struct {
 	by     sharing
 	full   []*Rule
 	anon   []*Rule   // of callers known by address; nil: full
-	byPlan [][]*Rule // of an operation: by the caller's plan
+	byPlan [][]*Rule // of an operation: by the edition of the caller's plan
+	bare   []*Rule   // likewise, what stands for an operation without a limit
 	cost   cost
 	when   Expression
 	shadow bool
 	onFail weir.FailureMode
 	except *bart.Lite
 	exact  bool
+	needs  uint64 // callers whose records it depends on
 }
 
 // Load reads, checks and compiles the policy in a file of fsys, which also

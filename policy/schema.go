@@ -7,6 +7,7 @@ import (
 	"net/url"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/gaissmai/bart"
 )
@@ -30,6 +31,7 @@ type config struct {
 	order                []*node
 	plans                []planConf
 	operations, limits   []*ruleConf
+	accountsAge          time.Duration
 }
 
 type authConf struct {
@@ -47,9 +49,14 @@ type planLimits struct {
 	unlimited bool
 }
 
+// planConf is one version of a plan.
 type planConf struct {
 	name       *node
 	operations []planLimits
+	number     int  // of the version
+	versioned  bool // the file says which
+	since      int64
+	sinceAt    *node
 }
 
 // ruleConf holds the fields of everything that limits: exemptions, edge rules,
@@ -103,6 +110,7 @@ func (l *loader) read(root *node) *config {
 			l.object(n, "cors", row{"origins", true, l.each("origins", func(n *node) { l.origin(n, &c.origins) })})
 		}},
 		row{"auth", false, func(n *node) { l.readAuth(n, &c.auth) }},
+		row{"accounts", false, func(n *node) { l.readAccounts(n, c) }},
 		row{"callers", false, func(n *node) { l.readCallers(n, c) }},
 		row{"trusted_proxies", false, l.prefixes("trusted_proxies", &c.proxies, l.wideProxy)},
 		row{"exempt", false, l.listed("exempt", func(n *node) { c.exempt = append(c.exempt, l.readExempt(n)) })},
@@ -322,9 +330,17 @@ func (l *loader) readPlans(n *node, c *config) {
 					c.order = append(c.order, n)
 				}
 			})(f.value)
-		case l.checkName(f.key, "a plan") && l.is(f.value, object, "a plan"):
-			p := planConf{name: f.key}
+		default:
+			name, number, versioned, ok := l.planKey(f.key)
+			if !ok || !l.is(f.value, object, "a plan") {
+				continue
+			}
+			p := planConf{name: name, number: number, versioned: versioned}
 			for _, o := range f.value.fields {
+				if versioned && o.key.text == "since" {
+					l.since(o.value, &p)
+					continue
+				}
 				op := planLimits{name: o.key}
 				if o.value.shape == scalar && o.value.text == "unlimited" {
 					op.unlimited = true
