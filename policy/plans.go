@@ -20,7 +20,11 @@ func (k *compiler) compilePlans() {
 		p := &k.plans[i]
 		for j := range p.operations {
 			if op := &p.operations[j]; defined[op.name.text] == nil {
-				k.wrong(op.name, suggest(op.name.text, known, ""), "plan %s limits %s, which is not under operations:", p.name.text, show(op.name.text))
+				advice := ""
+				if op.name.text == "since" {
+					advice = "only a version has a date: name the plan " + p.name.text + "@2"
+				}
+				k.wrong(op.name, suggest(op.name.text, known, advice), "plan %s limits %s, which is not under operations:", p.name.text, show(op.name.text))
 			}
 		}
 	}
