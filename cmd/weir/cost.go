@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -11,6 +12,9 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/weirlabs/weir/cmd/weir/internal/cost"
+	"github.com/weirlabs/weir/cmd/weir/internal/decisions"
+	"github.com/weirlabs/weir/engine"
+	"github.com/weirlabs/weir/policy"
 )
 
 type costFlags struct {
@@ -20,6 +24,7 @@ type costFlags struct {
 	region     string
 	maxUSD     float64
 	integrator float64
+	from       []string
 }
 
 func newCost(c *common) *cobra.Command {
@@ -29,10 +34,11 @@ func newCost(c *common) *cobra.Command {
 		Short: "Dollars a month on AWS, and at worst",
 		Long: `Say what a policy costs on AWS in a month: AWS WAF at the edge, writes to a
 DynamoDB table for gateway and application. Every figure stands with its formula,
-its price and the price's date.
+its price and the price's date. The traffic is told by flags, or taken from a
+decision log; a flag wins over the log.
 ` + fmt.Sprintf(exitHelp, "the month costs more than --max-usd"),
 		Example: `  weir cost --rps 3 --denied-share 0.2
-  weir cost --rps 3 --max-usd 50 --json`,
+  weir cost --from decisions=decisions.jsonl --max-usd 50 --json`,
 		Annotations: map[string]string{formatsKey: "text,json,markdown"},
 		Args:        cobra.NoArgs,
 		RunE:        func(cmd *cobra.Command, _ []string) error { return runCost(cmd, c, &f) },
@@ -44,6 +50,7 @@ its price and the price's date.
 	fl.StringVar(&f.region, "region", "us-east-1", "AWS `REGION` whose prices to take")
 	fl.Float64Var(&f.maxUSD, "max-usd", 0, "exit with 1 when the month costs more `DOLLARS`")
 	fl.Float64Var(&f.integrator, "integrator-usd", 1, "what one integrator costs a month to look after without a gateway, in `DOLLARS`")
+	fl.StringArrayVar(&f.from, "from", nil, "take the traffic from a log, plain or gzip: `[decisions=]FILE`, - for standard input; may be repeated")
 	return cmd
 }
 
@@ -56,7 +63,7 @@ func runCost(cmd *cobra.Command, c *common, f *costFlags) error {
 	if err != nil {
 		return usage("weir cost --region us-east-1 --rps 3", "%w", err)
 	}
-	t, err := f.traffic(cmd)
+	t, err := f.traffic(cmd, c, p)
 	if err != nil {
 		return err
 	}
@@ -78,10 +85,11 @@ func runCost(cmd *cobra.Command, c *common, f *costFlags) error {
 	return nil
 }
 
-// traffic is what the flags say.
-func (f *costFlags) traffic(cmd *cobra.Command) (cost.Traffic, error) {
+// traffic is what the flags say, and what the logs say beside them.
+func (f *costFlags) traffic(cmd *cobra.Command, c *common, p *policy.Policy) (cost.Traffic, error) {
 	const try = "weir cost --rps 3 --denied-share 0.2"
 	set := cmd.Flags().Changed
+	t := cost.Traffic{RPS: f.rps, Keys: f.keys, DeniedShare: f.denied, IntegratorUSD: f.integrator}
 	bad := func(v float64) bool { return math.IsNaN(v) || math.IsInf(v, 0) || v < 0 }
 	const most = 1e9 // requests a second: beyond any service, and no figure overflows
 	switch {
@@ -95,10 +103,47 @@ func (f *costFlags) traffic(cmd *cobra.Command) (cost.Traffic, error) {
 		return cost.Traffic{}, usage(try+" --max-usd 50", "--max-usd %v is no amount of money", f.maxUSD)
 	case bad(f.integrator) || f.integrator < 0.01:
 		return cost.Traffic{}, usage(try+" --integrator-usd 1", "--integrator-usd %v: at least a cent", f.integrator)
+	case len(f.from) > 0:
+		seen, err := f.observed(cmd.Context(), c, p, t)
+		if err != nil {
+			return t, err
+		}
+		if !set("rps") {
+			t.RPS = seen.RPS
+		}
+		if !set("denied-share") {
+			t.DeniedShare = seen.DeniedShare
+		}
+		if !set("keys") {
+			t.Keys = seen.Keys
+		}
 	case !set("rps"):
-		return cost.Traffic{}, errHint{errUsage{errors.New("a bill depends on the traffic, and none is given")}, try}
+		return t, errHint{errUsage{errors.New("a bill depends on the traffic, and none is given")}, try}
 	}
-	return cost.Traffic{RPS: f.rps, Keys: f.keys, DeniedShare: f.denied, IntegratorUSD: f.integrator}, nil
+	return t, nil
+}
+
+// observed is the traffic that the logs show.
+func (f *costFlags) observed(ctx context.Context, c *common, p *policy.Policy, t cost.Traffic) (cost.Traffic, error) {
+	const try = "weir cost --from decisions=decisions.jsonl"
+	inputs, err := parseFrom(f.from, try, "decisions")
+	if err != nil {
+		return t, err
+	}
+	var o cost.Observed
+	for _, in := range inputs {
+		s, err := decisions.ReadFile(ctx, in.file, func(r *engine.Record) error { o.Add(r); return nil })
+		if err != nil {
+			return t, err
+		}
+		if s.Bad > 0 || s.Cut {
+			c.say("weir: %s: %s passed over that are no decision; the first is line %d: %s", in.file, plural(int(s.Bad), "line"), s.FirstBad, s.Why)
+		}
+	}
+	if err := o.Traffic(p, &t); err != nil {
+		return t, errHint{errUsage{err}, "weir cost --rps 3 --denied-share 0.2"}
+	}
+	return t, nil
 }
 
 func writeCostText(c *common, r *cost.Report) error {

@@ -1,6 +1,7 @@
 package cost
 
 import (
+	"fmt"
 	"math"
 	"os"
 	"strings"
@@ -8,6 +9,7 @@ import (
 	"testing/fstest"
 	"time"
 
+	"github.com/weirlabs/weir/engine"
 	"github.com/weirlabs/weir/policy"
 )
 
@@ -148,5 +150,46 @@ func TestPricesAreDatedAndHaveSources(t *testing.T) {
 	}
 	if _, err := In("eu-nowhere-9"); err == nil || !strings.Contains(err.Error(), "us-east-1") {
 		t.Errorf("an unknown region: %v; want an error that names the known ones", err)
+	}
+}
+
+// TestTrafficOfALog: limits of one route meet the same requests, refusals are
+// counted, a sample stands for what it says, and too little is refused.
+func TestTrafficOfALog(t *testing.T) {
+	p := load(t, head+strings.Replace(one, "limit: 0.5/s burst 10", "limit: [0.5/s burst 10, quota 100/day]", 1)+
+		"    - {name: orders, match: POST /orders, by: account, limit: 5/s}\n")
+	start := time.Date(2026, 3, 1, 0, 0, 0, 0, time.UTC)
+	line := func(i int, limit string, allowed bool, weight float64) *engine.Record {
+		return &engine.Record{Time: start.Add(time.Duration(i) * time.Second), Layer: policy.Application, Limit: limit,
+			KeyHash: fmt.Sprint(i % 7), Allowed: allowed, Weight: weight}
+	}
+	var o Observed
+	for i := range 3601 { // an hour, first to last
+		o.Add(line(i, "reservations", i%5 != 0, 1))
+		if i%5 != 0 {
+			o.Add(line(i, p.Rules()[1].Name, true, 1)) // the second limit of the same requests
+		}
+		o.Add(line(i, "orders", true, 1))
+		o.Add(&engine.Record{Time: start, Layer: policy.Edge, Limit: "rate-all", Weight: 1e6}) // no item of the store
+	}
+	got := Traffic{IntegratorUSD: 1}
+	if err := o.Traffic(p, &got); err != nil {
+		t.Fatal(err)
+	}
+	if math.Abs(got.RPS-2*3601/3600.) > 1e-9 || math.Abs(got.DeniedShare-721./7202) > 1e-9 || got.Keys != 7 {
+		t.Errorf("%+v; want 2 requests a second, a tenth refused, 7 callers", got)
+	}
+
+	var short Observed
+	short.Add(line(0, "orders", true, 1))
+	short.Add(line(5, "orders", true, 1))
+	var thin Observed
+	for i := range 50 {
+		thin.Add(line(i*60, "orders", true, 100))
+	}
+	for name, o := range map[string]*Observed{"empty": {}, "short": &short, "thin": &thin} {
+		if err := o.Traffic(p, &got); err == nil {
+			t.Errorf("%s: a month was made of it", name)
+		}
 	}
 }
