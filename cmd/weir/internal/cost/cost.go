@@ -200,15 +200,18 @@ func (e *estimate) stored(layer policy.Layer) Layer {
 	return l
 }
 
-// worst is how many items one request writes at most.
+// worst is how many items one request writes on average, at worst. One that is
+// refused at the last of n items wrote n, and gave n-1 back; one that was allowed
+// and failed gave all back.
 func (e *estimate) worst(layer policy.Layer, n int) float64 {
-	refused := float64(2*n - 1)
+	allowed := float64(n)
 	for _, r := range e.policy.Rules() {
 		if r.Layer == layer && r.OnSuccess {
-			return float64(2 * n) // allowed, failed, given back
+			allowed = float64(2 * n)
+			break
 		}
 	}
-	return max(float64(n)*(1-e.traffic.DeniedShare)+refused*e.traffic.DeniedShare, float64(n))
+	return allowed*(1-e.traffic.DeniedShare) + float64(2*n-1)*e.traffic.DeniedShare
 }
 
 func (e *estimate) storage() Item {
