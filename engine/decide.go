@@ -84,7 +84,13 @@ func (e *Engine) decide(ctx context.Context, a *policy.Attributes, o *Outcome) {
 		o.refuse(ctx, err)
 		return
 	}
+	if refused {
+		o.markHeld()
+	}
 	o.judge(refused)
+	if o.CountsSuccess() {
+		o.open()
+	}
 }
 
 // admit takes from the edge rules. It reports whether the request may go on.

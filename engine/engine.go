@@ -81,6 +81,7 @@ type Engine struct {
 	state   atomic.Pointer[state]
 	lines   lines
 	usage   usageCache
+	open    openCalls
 	failure atomic.Pointer[storeFailure] // the last one
 	book    *account.Book                // nil when the store keeps no records
 }

@@ -17,6 +17,7 @@ type Verdict struct {
 	Rule   *policy.Rule
 	Key    weir.Key // the item that was judged; never show it, log it hashed
 	Shadow bool     // the limit only watches: it never refuses and is never shown
+	open   bool     // noted in openCalls
 	weir.Decision
 }
 
@@ -55,6 +56,7 @@ type Outcome struct {
 	Degraded bool
 
 	judged bool
+	opened bool  // some of Verdicts are noted as open
 	speaks int16 // index into Verdicts, -1 for none
 	first  int16 // the first verdict that held belongs to
 	st     *state
@@ -127,8 +129,8 @@ func (o *Outcome) CountsSuccess() bool {
 
 // Settle says with which status the service answered, once the response header
 // is known. Limits that count only success give back what they took when the
-// status is none. Only the first call of Settle and [Outcome.GiveBack] does
-// anything. An error means that something may still be counted; it is logged
+// status is none. Only the first call of Settle, [Outcome.GiveBack] and
+// [Outcome.Release] does anything. An error means that something may still be counted; it is logged
 // already. Without one, Verdicts say what is left now. The context's end does not
 // stop a give-back.
 func (o *Outcome) Settle(ctx context.Context, status int) error {
@@ -136,6 +138,7 @@ func (o *Outcome) Settle(ctx context.Context, status int) error {
 		return nil
 	}
 	o.judged = true
+	defer o.close()
 	verdicts := o.Verdicts[o.first:]
 	var actual []int64
 	for i := range verdicts {
@@ -165,6 +168,7 @@ func (o *Outcome) GiveBack(ctx context.Context) error {
 		return nil
 	}
 	o.judged = true
+	defer o.close()
 	return o.settle(ctx, make([]int64, len(o.Verdicts)-int(o.first)))
 }
 

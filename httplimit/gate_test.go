@@ -27,6 +27,7 @@ type gate struct {
 	t       *testing.T
 	mw      *httplimit.Middleware
 	engine  *engine.Engine
+	store   weir.Store
 	log     *bytes.Buffer
 	mu      sync.Mutex
 	records []engine.Record
@@ -104,7 +105,7 @@ func newGate(t *testing.T, text string, next http.Handler, change ...func(*engin
 		t.Fatalf("engine: %v", err)
 	}
 	t.Cleanup(func() { e.Close() })
-	g.engine, g.mw = e, httplimit.New(e)
+	g.engine, g.mw, g.store = e, httplimit.New(e), o.Store
 	g.Handler = g.mw.Handler(next)
 	return g
 }
@@ -112,7 +113,12 @@ func newGate(t *testing.T, text string, next http.Handler, change ...func(*engin
 // send makes a request; fields are pairs of name and value.
 func (g *gate) send(method, target string, fields ...string) *http.Response {
 	g.t.Helper()
-	r := httptest.NewRequest(method, target, nil)
+	return g.sendWith(context.Background(), method, target, fields...)
+}
+
+func (g *gate) sendWith(ctx context.Context, method, target string, fields ...string) *http.Response {
+	g.t.Helper()
+	r := httptest.NewRequestWithContext(ctx, method, target, nil)
 	for i := 0; i+1 < len(fields); i += 2 {
 		r.Header.Add(fields[i], fields[i+1])
 	}

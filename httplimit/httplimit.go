@@ -68,14 +68,34 @@ func (m *Middleware) Handler(next http.Handler) http.Handler {
 			write(w, m.writer.Refusal(&c.outcome, &a))
 		case len(c.outcome.Verdicts) == 0:
 			next.ServeHTTP(w, c.carried(r)) // nothing to show and nothing to settle
+		case c.outcome.CountsSuccess():
+			c.serve(next, r)
 		default:
 			next.ServeHTTP(c.writer(), c.carried(r))
-			c.finish() // not reached by a panic: an abort without an answer stays counted
+			c.finish()
 		}
 		if r.MultipartForm == nil {
 			r.MultipartForm = c.request.MultipartForm // the server removes its files, by the request that it made
 		}
 	})
+}
+
+// serve runs the handler of a call that is judged by how it ends. A panic is a
+// failure, and goes on; only [http.ErrAbortHandler], by which a proxy says that
+// the client has left, is none: nobody knows what the service did.
+func (c *call) serve(next http.Handler, r *http.Request) {
+	defer func() {
+		v := recover()
+		if v != nil && v != http.ErrAbortHandler && !c.committed {
+			_ = c.outcome.Settle(c.Context, http.StatusInternalServerError) // an error is logged by the engine
+		}
+		c.outcome.Release()
+		if v != nil {
+			panic(v)
+		}
+	}()
+	next.ServeHTTP(c.writer(), c.carried(r))
+	c.finish()
 }
 
 // Usage returns a handler that answers a caller what it has used of each limit,

@@ -204,6 +204,9 @@ func (m *middleware) results(ctx context.Context, elements []json.RawMessage, ne
 		all.Go(func() { broken[i] = c.decide() })
 	}
 	all.Wait()
+	for _, c := range calls {
+		defer c.release()
+	}
 	results := make([]Result, len(calls))
 	var allowed []*call
 	var at []int
@@ -222,6 +225,9 @@ func (m *middleware) results(ctx context.Context, elements []json.RawMessage, ne
 	}
 	served, err := next(ctx, allowed)
 	if err != nil {
+		for _, c := range allowed {
+			c.settle(http.StatusInternalServerError)
+		}
 		return nil, err
 	}
 	for i, r := range served {

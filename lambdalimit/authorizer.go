@@ -68,6 +68,7 @@ func WrapAuthorizer[In, Out any](handler func(context.Context, In) (Out, error),
 
 func (m *middleware) authorize(ctx context.Context, e *event, next nextFunc) (any, error) {
 	c := m.begin(ctx, e)
+	defer c.release()
 	var said verdict
 	c.whoCalls = func(ctx context.Context) (policy.Identity, error) {
 		said.ask(ctx, e, next)

@@ -196,6 +196,13 @@ func (c *call) settle(status int) {
 	_ = c.outcome.Settle(c.ctx, status) // the engine logs an error; the answer is the handler's either way
 }
 
+// release says that nothing more will be said of the call.
+func (c *call) release() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.outcome.Release()
+}
+
 func (c *call) requestID() string {
 	if lc, ok := lambdacontext.FromContext(c.ctx); ok {
 		return lc.AwsRequestID

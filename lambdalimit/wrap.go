@@ -111,6 +111,7 @@ func (m *middleware) serve(ctx context.Context, payload []byte, next nextFunc) (
 		return nil, err
 	}
 	c := m.begin(ctx, e)
+	defer c.release()
 	if err := c.decide(); err != nil {
 		return nil, err
 	}

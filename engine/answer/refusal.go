@@ -105,6 +105,8 @@ func code(v *engine.Verdict) string {
 	switch {
 	case v.Reason == weir.ReasonUnavailable:
 		return "temporary_reduced_capacity"
+	case v.Reason == weir.ReasonInFlight:
+		return "in_flight"
 	case v.Limit.OnCalendar(), v.Limit.IsQuota() && v.Limit.Period().Duration() >= day:
 		return "quota_exhausted"
 	}

@@ -33,6 +33,9 @@ func message(o *engine.Outcome, v *engine.Verdict) string {
 	if m := v.Rule.Denied.Message; m != nil {
 		return m.Text(&data)
 	}
+	if v.Reason == weir.ReasonInFlight {
+		return held(&data, v.Rule)
+	}
 	return sentence(&data, v.Rule)
 }
 
@@ -46,6 +49,13 @@ func sentence(d *policy.MessageData, r *policy.Rule) string {
 		s += ", or upgrade to remove this limit"
 	}
 	return s + "."
+}
+
+// held is that sentence while calls under way have taken what is left: an upgrade
+// is not what helps, and a moment may.
+func held(d *policy.MessageData, r *policy.Rule) string {
+	return "Your plan allows " + strconv.FormatInt(d.Count, 10) + " " + noun(r, d.Count) + " per " + d.Unit +
+		", and calls under way have taken what is left. Try again in " + d.Wait + "."
 }
 
 // noun is what a limit counts, by its name, which is expected to be a plural.
