@@ -1,6 +1,7 @@
 package lambdalimit
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -17,7 +18,9 @@ import (
 // Result is what a direct resolver returns behind [Wrap] and [WrapBatch]: the
 // handler's own result as Data, or an error in the other fields. A resolver's
 // response handler turns it back into a value or a GraphQL error. A handler may
-// return a Result itself; one with an ErrorMessage has failed.
+// return a Result itself; one with an ErrorMessage has failed, and has the
+// ErrorType "Error" unless it names one: AppSync's util.error ignores what has
+// none.
 type Result struct {
 	Data         any    `json:"data"`
 	ErrorMessage string `json:"errorMessage,omitempty"`
@@ -42,6 +45,7 @@ func (e *LimitExceeded) Error() string { return e.Message }
 const (
 	typeLimitExceeded    = "LimitExceeded"
 	typeLimitUnavailable = "LimitUnavailable" // fail-closed, and the store did not answer
+	typeOther            = "Error"            // of whoever fails without saying how
 )
 
 // result settles a call by its handler's result, and wraps it.
@@ -56,6 +60,7 @@ func (c *call) result(out any) Result {
 	status := http.StatusOK
 	if r.ErrorMessage != "" {
 		status = http.StatusInternalServerError
+		r.ErrorType = cmp.Or(r.ErrorType, typeOther)
 	}
 	c.settle(status)
 	return r
@@ -242,5 +247,5 @@ func typeName(err error) string {
 	if t.Kind() == reflect.Pointer {
 		t = t.Elem()
 	}
-	return t.Name()
+	return cmp.Or(t.Name(), typeOther)
 }

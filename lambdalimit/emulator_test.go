@@ -327,6 +327,20 @@ func TestSpec_A15_TwelveRequestsUnderTheEmulator(t *testing.T) {
 		}
 	}
 	f.checkLines(statuses)
+	f.checkOperations()
+}
+
+// checkOperations holds the function to the calls that its role allows: see
+// TestSpec_A11.
+func (f *function) checkOperations() {
+	f.t.Helper()
+	f.calls.mu.Lock()
+	defer f.calls.mu.Unlock()
+	for operation, n := range f.calls.n {
+		if operation != "UpdateItem" && operation != "GetItem" {
+			f.t.Errorf("%d calls of %s", n, operation)
+		}
+	}
 }
 
 // degraded is how many calls the function says to have served without its store.
@@ -482,6 +496,7 @@ func TestSpec_B02_PlansAndOperationsUnderTheEmulator(t *testing.T) {
 	if got := f.resolve([]byte(batch)); got != `[{"data":"analyze: 1"},{"data":"pong"},{"data":null,"errorMessage":"prompt is missing","errorType":"BadRequest"}]` {
 		t.Error(got)
 	}
+	f.checkOperations()
 }
 
 func TestAFunctionThatCannotStartSaysWhy(t *testing.T) {

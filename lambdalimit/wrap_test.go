@@ -346,7 +346,7 @@ func TestSpec_B08_AResolverThatFailsCountsNothing(t *testing.T) {
 			t.Error(got)
 		}
 		out, err = pointer(context.Background(), json.RawMessage(fieldEvent("x", "a")))
-		if got := jsonOf(t, out, err); got != `{"data":null,"errorMessage":"no"}` {
+		if got := jsonOf(t, out, err); got != `{"data":null,"errorMessage":"no","errorType":"Error"}` {
 			t.Error(got)
 		}
 	}
