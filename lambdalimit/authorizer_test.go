@@ -31,7 +31,7 @@ func allow(principal string) events.APIGatewayCustomAuthorizerResponse {
 
 func fixture(t *testing.T, name string) json.RawMessage {
 	t.Helper()
-	b, err := os.ReadFile(filepath.Join(fixtures(t), name+".json"))
+	b, err := os.ReadFile(filepath.Join(fixtures(t), "events", "testdata", name+".json"))
 	if err != nil {
 		t.Fatal(err)
 	}

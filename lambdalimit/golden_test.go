@@ -11,6 +11,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"testing/fstest"
@@ -67,35 +68,32 @@ application:
     - {name: everyone, match: POST /Query/everyone, by: everyone, limit: quota 1/h}
 `
 
-// fixtures are aws-lambda-go's own events.
+// fixtures is the folder of aws-lambda-go, whose tests have events of every
+// trigger.
 func fixtures(t testing.TB) string {
 	t.Helper()
 	out, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}", "github.com/aws/aws-lambda-go").Output()
 	if err != nil {
 		t.Fatalf("go list: %v", err)
 	}
-	return filepath.Join(strings.TrimSpace(string(out)), "events", "testdata")
+	return strings.TrimSpace(string(out))
 }
 
 func eventFiles(t testing.TB) []string {
 	t.Helper()
 	dir := fixtures(t)
-	names := []string{}
-	for _, name := range []string{
-		"apigw-request", "apigw-restapi-openapi-request", "apigw-v2-request-iam", "apigw-v2-request-jwt-authorizer",
-		"apigw-v2-request-lambda-authorizer", "apigw-v2-request-no-authorizer", "apigw-custom-auth-request-type-request", "apigw-custom-auth-request",
-		"apigw-v2-custom-authorizer-v1-request", "apigw-v2-custom-authorizer-v2-request", "apigw-websocket-request",
-		"apigw-websocket-request-disconnect", "apigw-websocket-request-send-message", "alb-lambda-target-request-headers-only",
-		"alb-lambda-target-request-multivalue-headers", "appsync-lambda-auth-request", "lambda-urls-request",
-		"sqs-event", "s3-event", "sns-event", "kinesis-event",
+	var names []string
+	for pattern, least := range map[string]int{
+		filepath.Join(dir, "events", "testdata", "*.json"): 100, filepath.Join(dir, "lambdaurl", "testdata", "*.json"): 4, "testdata/events/*.json": 40,
 	} {
-		names = append(names, filepath.Join(dir, name+".json"))
+		found, err := filepath.Glob(pattern)
+		if err != nil || len(found) < least {
+			t.Fatalf("%s: %d files, at least %d are known: %v", pattern, len(found), least, err)
+		}
+		names = append(names, found...)
 	}
-	own, err := filepath.Glob("testdata/events/*.json")
-	if err != nil || len(own) < 40 {
-		t.Fatal(len(own), err)
-	}
-	return append(names, own...)
+	slices.SortFunc(names, func(a, b string) int { return strings.Compare(filepath.Base(a), filepath.Base(b)) })
+	return names
 }
 
 var random = regexp.MustCompile(`("|\\")denialId("|\\"):("|\\")[0-9a-v]{13}`)
