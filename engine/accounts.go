@@ -15,7 +15,7 @@ import (
 // banned is refused. missing is why nothing is known of somebody.
 func (e *Engine) consult(ctx context.Context, m *policy.Match, o *Outcome) (missing error, ok bool) {
 	p := o.st.policy
-	if e.book == nil {
+	if e.book == nil || !m.NeedsIdentity {
 		return nil, true
 	}
 	if p.NeedsRecords() {
@@ -105,7 +105,7 @@ func (e *Engine) blind(ctx context.Context, ops []policy.Op, missing error, o *O
 		}
 		o.add(ops[i].Rule, &op, &d)
 	}
-	if len(ops) == 0 {
+	if len(ops) == 0 || len(left) > 0 {
 		e.lines.stale(missing)
 	}
 	return left, refused

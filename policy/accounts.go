@@ -283,7 +283,7 @@ func (p *Policy) AppendCallers(room []Caller, m *Match, id *Identity, onlyNeeded
 // UsageMatch stands for all requests of a caller at once: for those who look at
 // all his limits, see [Policy.UsageOps].
 func (p *Policy) UsageMatch(client netip.Addr) Match {
-	return Match{Client: client, found: matched{all: true}}
+	return Match{Client: client, NeedsIdentity: true, found: matched{all: true}}
 }
 
 // gatewayNeeds reports whether the limits of an API key depend on a record.
