@@ -192,9 +192,9 @@ const (
 	usualAge       = 5 * time.Second
 )
 
-// readAccounts reads how old may be what a process knows of accounts.
-func (l *loader) readAccounts(n *node, c *config) {
-	l.object(n, "accounts", row{"max_age", true, func(n *node) {
+// accountsRows says how old may be what a process knows of accounts.
+func (l *loader) accountsRows(c *config) []row {
+	return []row{{"max_age", true, "How old may be what a process knows of an account's record: 30s, from 1s to 1h.", value{textForm, func(n *node) {
 		if !l.is(n, scalar, "max_age") {
 			return
 		}
@@ -204,9 +204,9 @@ func (l *loader) readAccounts(n *node, c *config) {
 			c.accountsAge = per.Period().Duration()
 		}
 		if err != nil || c.accountsAge < minAccountsAge || c.accountsAge > maxAccountsAge {
-			l.wrong(n, "write max_age: 30s", "%s is not a time from 1s to 1h", show(n.text))
+			l.wrong(n, codeRange, "write max_age: 30s", "%s is not a time from 1s to 1h", show(n.text))
 		}
-	}})
+	}}}}
 }
 
 // AccountsAge is how old may be what a process knows of an account's record,
@@ -342,7 +342,7 @@ func (p *Policy) compileNeeds() {
 func (k *compiler) unbilled() {
 	for _, d := range k.described {
 		if d.conf.name != nil && d.layer != Gateway && slices.ContainsFunc(d.rule.full, (*Rule).bills) && k.p.needsOf(d.rule) == 0 {
-			k.doubt(d.conf.name, "write calendar in place of billing, or by: account", "only those who are known by more than an address have a billing day of their own: here the periods begin on the 1st of January 2000, 00:00 UTC")
+			k.doubt(d.conf.name, codeBilling, "write calendar in place of billing, or by: account", "only those who are known by more than an address have a billing day of their own: here the periods begin on the 1st of January 2000, 00:00 UTC")
 		}
 	}
 }

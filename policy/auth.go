@@ -110,7 +110,7 @@ func (l *loader) readFile(n *node) []byte {
 		var text []byte
 		if text, err = io.ReadAll(io.LimitReader(f, maxKeyFile+1)); err == nil {
 			if len(text) > maxKeyFile {
-				l.wrong(n, "", "%s is larger than %d bytes", show(n.text), maxKeyFile)
+				l.wrong(n, codeFile, "", "%s is larger than %d bytes", show(n.text), maxKeyFile)
 				return nil
 			}
 			return text
@@ -121,7 +121,7 @@ func (l *loader) readFile(n *node) []byte {
 	if errors.As(err, &pe) {
 		why = pe.Err
 	}
-	l.wrong(n, "file names are relative to the policy file", "%s cannot be read: %v", show(n.text), why)
+	l.wrong(n, codeFile, "file names are relative to the policy file", "%s cannot be read: %v", show(n.text), why)
 	return nil
 }
 
@@ -135,7 +135,7 @@ func (l *loader) publicKey(n *node) crypto.PublicKey {
 	}
 	block, _ := pem.Decode(text)
 	if block == nil {
-		l.wrong(n, "the file begins with -----BEGIN PUBLIC KEY-----", "%s holds no PEM block", show(n.text))
+		l.wrong(n, codePublicKey, "the file begins with -----BEGIN PUBLIC KEY-----", "%s holds no PEM block", show(n.text))
 		return nil
 	}
 	var key any
@@ -155,21 +155,21 @@ func (l *loader) publicKey(n *node) crypto.PublicKey {
 		if strings.Contains(block.Type, "PRIVATE") {
 			hint = "keep the private key away from here; openssl pkey -in KEY -pubout writes the public one"
 		}
-		l.wrong(n, hint, "%s holds a %s, not a public key", show(n.text), strings.ToLower(block.Type))
+		l.wrong(n, codePublicKey, hint, "%s holds a %s, not a public key", show(n.text), strings.ToLower(block.Type))
 		return nil
 	}
 	if err != nil {
-		l.wrong(n, "", "%s: %v", show(n.text), err)
+		l.wrong(n, codePublicKey, "", "%s: %v", show(n.text), err)
 		return nil
 	}
 	switch k := key.(type) {
 	case *rsa.PublicKey:
 		if k.N.BitLen() < 2048 {
-			l.wrong(n, "use a key of 2,048 bits or more", "%s holds an RSA key of %d bits", show(n.text), k.N.BitLen())
+			l.wrong(n, codePublicKey, "use a key of 2,048 bits or more", "%s holds an RSA key of %d bits", show(n.text), k.N.BitLen())
 		}
 	case *ecdsa.PublicKey, ed25519.PublicKey:
 	default:
-		l.wrong(n, "use RSA, ECDSA or Ed25519", "%s holds a key of another kind", show(n.text))
+		l.wrong(n, codePublicKey, "use RSA, ECDSA or Ed25519", "%s holds a key of another kind", show(n.text))
 	}
 	return key
 }
@@ -179,11 +179,11 @@ func (l *loader) jwksURL(n *node) string {
 	u, err := url.Parse(n.text)
 	switch {
 	case err != nil || u.Host == "" || u.User != nil || u.Fragment != "":
-		l.wrong(n, "write a full URL such as https://issuer.example/.well-known/jwks.json", "%s is not the URL of a key set", show(n.text))
+		l.wrong(n, codeKeySet, "write a full URL such as https://issuer.example/.well-known/jwks.json", "%s is not the URL of a key set", show(n.text))
 	case u.Scheme == "https":
 	case u.Scheme == "http" && isLoopback(u.Hostname()):
 	default:
-		l.wrong(n, "use https; http is for loopback addresses only", "keys fetched by %s could be anybody's", u.Scheme)
+		l.wrong(n, codeKeySet, "use https; http is for loopback addresses only", "keys fetched by %s could be anybody's", u.Scheme)
 	}
 	return n.text
 }

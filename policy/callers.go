@@ -56,7 +56,7 @@ func (l *loader) sourceOf(n *node, field, what string, known ...string) (caller,
 	if strings.HasPrefix(n.text, "header.") || strings.HasPrefix(n.text, "query.") {
 		advice = "whoever calls chooses it; use what is verified: jwt.CLAIM, " + strings.Join(known, ", ")
 	}
-	l.wrong(n, suggest(n.text, append([]string{"jwt.sub"}, known...), advice), "%s is not a source for %s", show(n.text), what)
+	l.wrong(n, codeSource, suggest(n.text, append([]string{"jwt.sub"}, known...), advice), "%s is not a source for %s", show(n.text), what)
 	return caller{from: fromClaim}, false
 }
 
@@ -147,7 +147,7 @@ func (l *loader) sharingOf(n *node, layer Layer, callers []caller, patterns []*p
 		return s
 	}
 	var texts []string
-	l.each("by", func(n *node) {
+	l.each("by", value{read: func(n *node) {
 		if !l.is(n, scalar, "by") {
 			return
 		}
@@ -158,14 +158,14 @@ func (l *loader) sharingOf(n *node, layer Layer, callers []caller, patterns []*p
 		if len(s.forms) > 0 {
 			last := s.forms[len(s.forms)-1]
 			if last.everyone || onlyAddress(last, callers) {
-				l.doubt(n, "put "+show(texts[len(texts)-1])+" last", "%s is never reached: %s is always present", show(n.text), show(texts[len(texts)-1]))
+				l.doubt(n, codeUnreachedForm, "put "+show(texts[len(texts)-1])+" last", "%s is never reached: %s is always present", show(n.text), show(texts[len(texts)-1]))
 			}
 		}
 		l.checkWays(n, &s, &f, callers)
 		texts = append(texts, n.text)
 		s.forms = append(s.forms, f)
 		s.single = s.single && len(f.parts) == 0
-	})(n)
+	}}).read(n)
 	s.text = strings.Join(texts, ", ")
 	return s
 }
@@ -178,7 +178,7 @@ const maxKeyParts = 6
 // caller's counter.
 func (l *loader) checkWays(n *node, s *sharing, f *form, callers []caller) {
 	if len(f.parts) > maxKeyParts {
-		l.wrong(n, "leave some out", "a key has %d parts of the request; at most %d are possible", len(f.parts), maxKeyParts)
+		l.wrong(n, codeKeyForm, "leave some out", "a key has %d parts of the request; at most %d are possible", len(f.parts), maxKeyParts)
 		return
 	}
 	taken := map[string]string{}
@@ -189,7 +189,7 @@ func (l *loader) checkWays(n *node, s *sharing, f *form, callers []caller) {
 	}
 	for kinds, sources := range f.ways(callers) {
 		if other, ok := taken[kinds]; ok && other != sources {
-			l.wrong(n, "give the part another name than a caller or another part has", "%s and %s would make the same keys", show(other), show(sources))
+			l.wrong(n, codeSameKeys, "give the part another name than a caller or another part has", "%s and %s would make the same keys", show(other), show(sources))
 			return
 		}
 		taken[kinds] = sources
@@ -245,18 +245,18 @@ func (l *loader) form(n *node, layer Layer, callers []caller, patterns []*patter
 		kind, name, dotted := strings.Cut(word, ".")
 		switch {
 		case word == "":
-			l.wrong(n, "write account+path.NAME, account+agent, ...", "a word is missing beside the +")
+			l.wrong(n, codeKeyForm, "write account+path.NAME, account+agent, ...", "a word is missing beside the +")
 			return f, false
 		case contains(words[:i], word):
-			l.wrong(n, "keep one of the two", "%s stands twice in one key", show(word))
+			l.wrong(n, codeKeyForm, "keep one of the two", "%s stands twice in one key", show(word))
 			return f, false
 		case dotted && (kind == "path" || kind == "header" || kind == "query"):
 			if i == 0 {
-				l.wrong(n, "write account+"+word+", or ip+"+word, "%s alone is chosen by whoever calls", show(word))
+				l.wrong(n, codeUnproven, "write account+"+word+", or ip+"+word, "%s alone is chosen by whoever calls", show(word))
 				return f, false
 			}
 			if layer == Edge && kind == "path" {
-				l.wrong(n, "use ip, ip+header.NAME or ip+query.NAME", "path: of the edge has no names for %s to refer to", show(word))
+				l.wrong(n, codeEdgeSees, "use ip, ip+header.NAME or ip+query.NAME", "path: of the edge has no names for %s to refer to", show(word))
 				return f, false
 			}
 			p, ok := l.part(n, kind, name, patterns)
@@ -266,7 +266,7 @@ func (l *loader) form(n *node, layer Layer, callers []caller, patterns []*patter
 			f.parts = append(f.parts, p)
 		case word == "everyone":
 			if i > 0 {
-				l.wrong(n, "write everyone first", "everyone follows a +")
+				l.wrong(n, codeKeyForm, "write everyone first", "everyone follows a +")
 				return f, false
 			}
 			f.everyone, f.rank = true, rankEveryone
@@ -278,15 +278,15 @@ func (l *loader) form(n *node, layer Layer, callers []caller, patterns []*patter
 				}
 			}
 			if at < 0 {
-				l.wrong(n, suggest(word, names, ""), "%s is not one of the callers", show(word))
+				l.wrong(n, codeUnknownCaller, suggest(word, names, ""), "%s is not one of the callers", show(word))
 				return f, false
 			}
 			if layer == Edge && callers[at].from != fromAddress {
-				l.wrong(n, "write by: ip, or move the limit to application.limits", "the edge sees addresses, paths and headers, but no %s", word)
+				l.wrong(n, codeEdgeSees, "write by: ip, or move the limit to application.limits", "the edge sees addresses, paths and headers, but no %s", word)
 				return f, false
 			}
 			if f.everyone {
-				l.wrong(n, "write "+word+" alone", "everyone and a caller cannot be one item")
+				l.wrong(n, codeKeyForm, "write "+word+" alone", "everyone and a caller cannot be one item")
 				return f, false
 			}
 			f.callers = append(f.callers, at)
@@ -301,12 +301,12 @@ func (l *loader) part(n *node, kind, name string, patterns []*pattern) (part, bo
 	case "path":
 		for _, p := range patterns {
 			if !contains(p.names(), name) {
-				l.wrong(n, suggest(name, p.names(), "write the pattern with {"+name+"}"), "pattern %s has no {%s}", show(p.text), name)
+				l.wrong(n, codePathPart, suggest(name, p.names(), "write the pattern with {"+name+"}"), "pattern %s has no {%s}", show(p.text), name)
 				return part{}, false
 			}
 		}
 		if len(patterns) == 0 {
-			l.wrong(n, "add match: with a pattern that has {"+name+"}", "path.%s needs a pattern that names it", name)
+			l.wrong(n, codePathPart, "add match: with a pattern that has {"+name+"}", "path.%s needs a pattern that names it", name)
 			return part{}, false
 		}
 		return part{pathPart, name, name}, true
@@ -315,7 +315,7 @@ func (l *loader) part(n *node, kind, name string, patterns []*pattern) (part, bo
 		return part{headerPart, canonical, strings.ToLower(name)}, canonical != ""
 	}
 	if name == "" {
-		l.wrong(n, "write query.NAME", "the name of the query parameter is missing")
+		l.wrong(n, codeKeyForm, "write query.NAME", "the name of the query parameter is missing")
 	}
 	return part{queryPart, name, name}, name != ""
 }

@@ -32,9 +32,12 @@ type described struct {
 
 func (l *loader) compile(c *config) *Policy {
 	p := &Policy{
-		name: c.name, store: c.store, logKeys: c.logKeys, revision: uint32(c.revision),
+		store: c.store, logKeys: c.logKeys, revision: uint32(c.revision),
 		edgeShared: c.edgeStore == "shared", origins: c.origins, proxies: c.proxies,
 		account: -1, gatewayKind: "partner", accountsAge: c.accountsAge,
+	}
+	if c.nameAt != nil {
+		p.name = c.nameAt.text
 	}
 	k := &compiler{loader: l, config: c, p: p, names: map[string]*node{}}
 	k.compileProxies()
@@ -58,7 +61,7 @@ func (l *loader) compile(c *config) *Policy {
 func (k *compiler) compileProxies() {
 	for _, prefix := range k.loader.proxies {
 		if prefix = unmapped(prefix); !prefix.IsValid() || prefix.Addr().Is4In6() {
-			k.report(Error, 0, 0, 0, "give networks such as 10.0.0.0/8", "Options.TrustedProxies holds %s, which is not a network of IPv4 or IPv6", prefix)
+			k.report(Error, codeNetwork, 0, 0, 0, "give networks such as 10.0.0.0/8", "Options.TrustedProxies holds %s, which is not a network of IPv4 or IPv6", prefix)
 			continue
 		}
 		if k.p.proxies == nil {
@@ -79,16 +82,16 @@ func (k *compiler) compileCallers() {
 		}
 		name := c.name.text
 		if contains(reserved, name) {
-			k.wrong(c.name, "choose another name", "%s has a meaning of its own in by:", show(name))
+			k.wrong(c.name, codeCallerName, "choose another name", "%s has a meaning of its own in by:", show(name))
 			continue
 		}
 		seen[name] = true
 		made, ok := k.sourceOf(c.source, name, "a caller", "api_key.owner", "client_ip")
 		switch {
 		case ok && name == addressKind && made.from != fromAddress:
-			k.wrong(c.source, "write ip: client_ip, or choose another name", "the caller %s is the address: another source would mix its items with those of addresses", show(name))
+			k.wrong(c.source, codeCallerName, "write ip: client_ip, or choose another name", "the caller %s is the address: another source would mix its items with those of addresses", show(name))
 		case ok && name != addressKind && made.from == fromAddress:
-			k.wrong(c.name, "write ip: client_ip", "items of addresses are named ip#, so the caller is named ip, not %s", show(name))
+			k.wrong(c.name, codeCallerName, "write ip: client_ip", "items of addresses are named ip#, so the caller is named ip, not %s", show(name))
 		}
 		made.name = name
 		k.p.callers = append(k.p.callers, made)
@@ -116,7 +119,7 @@ func (k *compiler) compileStore() {
 		return
 	}
 	if err := k.checkStore(k.store, slices.Clone(k.p.limits)); err != nil {
-		k.wrong(k.storeAt, "", "%s", strings.TrimPrefix(err.Error(), "weir: "))
+		k.wrong(k.storeAt, codeStore, "", "%s", strings.TrimPrefix(err.Error(), "weir: "))
 		if strings.Contains(k.store, "@") {
 			k.hideLast() // a password may stand before it
 		}
@@ -140,7 +143,7 @@ func (k *compiler) globs(c *ruleConf) []*pattern {
 	for _, n := range c.path {
 		p, err := parseGlob(n.text)
 		if err != nil {
-			k.wrong(n, hintOf(err), "%s", err)
+			k.wrong(n, codePath, hintOf(err), "%s", err)
 			continue
 		}
 		out = append(out, p)
@@ -153,7 +156,7 @@ func (k *compiler) patterns(c *ruleConf) []*pattern {
 	for _, n := range c.match {
 		p, err := parsePattern(n.text, c.letters == "exact")
 		if err != nil {
-			k.wrong(n, hintOf(err), "%s", err)
+			k.wrong(n, codePattern, hintOf(err), "%s", err)
 			continue
 		}
 		out = append(out, p)
@@ -167,7 +170,7 @@ func (k *compiler) claim(n *node) bool {
 		return false
 	}
 	if first := k.names[n.text]; first != nil {
-		k.wrong(n, "counters belong to the name: give every limit one of its own", "a limit named %s exists already, in line %d", show(n.text), first.line)
+		k.wrong(n, codeNameTaken, "counters belong to the name: give every limit one of its own", "a limit named %s exists already, in line %d", show(n.text), first.line)
 		return false
 	}
 	k.names[n.text] = n
@@ -181,7 +184,7 @@ func (k *compiler) compileExemptions() {
 			continue
 		}
 		if first := seen[c.name.text]; first != nil {
-			k.wrong(c.name, "choose another name", "an exemption named %s exists already, in line %d", show(c.name.text), first.line)
+			k.wrong(c.name, codeNameTaken, "choose another name", "an exemption named %s exists already, in line %d", show(c.name.text), first.line)
 		}
 		seen[c.name.text] = c.name
 		globs := k.globs(c)
@@ -203,7 +206,7 @@ func (k *compiler) compileEdge() {
 			continue
 		}
 		if first := seen[c.priority]; first != nil {
-			k.wrong(c.priorityNode, "give every rule a priority of its own", "priority %d is taken already, in line %d", c.priority, first.line)
+			k.wrong(c.priorityNode, codePriorityTaken, "give every rule a priority of its own", "priority %d is taken already, in line %d", c.priority, first.line)
 		}
 		seen[c.priority] = c.priorityNode
 	}
@@ -250,11 +253,11 @@ func (k *compiler) rule(c *ruleConf, layer Layer, patterns []*pattern, onFail we
 		r.onFail = weir.FailLocal
 	}
 	if c.shareAt != nil && r.onFail != weir.FailLocal {
-		k.wrong(c.shareAt, "add on_store_error: local, or remove the line", "share: has no effect without on_store_error: local")
+		k.wrong(c.shareAt, codeShareAlone, "add on_store_error: local, or remove the line", "share: has no effect without on_store_error: local")
 	}
 	r.by = k.sharingOf(c.by, layer, k.p.callers, patterns)
 	if c.successAt != nil && c.count != "on_success" {
-		k.doubt(c.successAt, "add count: on_success, or remove the line", "success: has no effect, because every call is counted")
+		k.doubt(c.successAt, codeNoEffect, "add count: on_success, or remove the line", "success: has no effect, because every call is counted")
 	}
 	if !k.claim(c.name) {
 		return nil
@@ -315,7 +318,7 @@ func (k *compiler) build(base Rule, limits []limitAt, name string, r *rule) []*R
 	var out []*Rule
 	for i, lim := range k.nameAll(limits, name, k.p.revision) {
 		if r.cost.program == nil && r.cost.header == "" && r.cost.fixed > lim.Max() && i < len(limits) {
-			k.wrong(limits[i].at, "raise the burst or lower the cost", "the limit can never hold the cost of one call, %d", r.cost.fixed)
+			k.wrong(limits[i].at, codeNeverHolds, "raise the burst or lower the cost", "the limit can never hold the cost of one call, %d", r.cost.fixed)
 		}
 		if base.Share > 1 && i < len(limits) {
 			k.checkShare(lim, limits[i].at, &base, r)
@@ -344,9 +347,9 @@ func (k *compiler) checkShare(l weir.Limit, at *node, base *Rule, r *rule) {
 	part, err := Divided(l, base.Share)
 	switch {
 	case err != nil:
-		k.wrong(at, "choose a larger share", "the limit has no such part: %v", err)
+		k.wrong(at, codeShare, "choose a larger share", "the limit has no such part: %v", err)
 	case r.cost.program == nil && r.cost.header == "" && r.cost.fixed > part.Max() && r.cost.fixed <= l.Max():
-		k.doubt(at, "choose a larger share, or on_store_error: allow or deny", "without the store every call is refused: the share of one process, %s, can never hold the cost of one call, %d", show(part.String()), r.cost.fixed)
+		k.doubt(at, codeShareRefuses, "choose a larger share, or on_store_error: allow or deny", "without the store every call is refused: the share of one process, %s, can never hold the cost of one call, %d", show(part.String()), r.cost.fixed)
 	}
 }
 
@@ -401,9 +404,9 @@ func (k *compiler) compileAuth() {
 	switch {
 	case a.headerAt == nil:
 	case a.header == "Host":
-		k.wrong(a.headerAt, "use a header of its own, such as x-api-key", "Host names the server, and is not kept among the headers")
+		k.wrong(a.headerAt, codeKeyHeader, "use a header of its own, such as x-api-key", "Host names the server, and is not kept among the headers")
 	case a.header == "Authorization" && a.jwt != nil:
-		k.wrong(a.headerAt, "use a header of its own, such as x-api-key", "Authorization carries the token already: every caller with a token would have an unknown API key")
+		k.wrong(a.headerAt, codeKeyHeader, "use a header of its own, such as x-api-key", "Authorization carries the token already: every caller with a token would have an unknown API key")
 	}
 	var plans []string
 	for _, p := range k.gatewayPlans {

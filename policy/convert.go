@@ -13,7 +13,7 @@ import (
 func (d *document) convert(n ast.Node, depth int) *node {
 	out := d.at(n)
 	if depth > 2*maxNesting {
-		d.wrong(out, "", "nested deeper than %d levels", maxNesting)
+		d.wrong(out, codeTooLarge, "", "nested deeper than %d levels", maxNesting)
 		return out
 	}
 	switch x := n.(type) {
@@ -36,16 +36,16 @@ func (d *document) convert(n ast.Node, depth int) *node {
 	case *ast.NanNode:
 		out.shape, out.text, out.plain = scalar, x.Token.Value, true
 	case *ast.NullNode:
-		d.wrong(out, "give a value, or remove the line; is the file complete?", "a value is missing")
+		d.wrong(out, codeNoValue, "give a value, or remove the line; is the file complete?", "a value is missing")
 	case *ast.TagNode:
-		d.wrong(out, "put the text in quotes if it begins with !; otherwise remove the tag", "YAML tags are not used in a policy; this one would swallow what follows")
+		d.wrong(out, codeYAML, "put the text in quotes if it begins with !; otherwise remove the tag", "YAML tags are not used in a policy; this one would swallow what follows")
 	case *ast.AnchorNode:
-		d.wrong(out, "write the value out where it is used", "YAML anchors are not used in a policy")
+		d.wrong(out, codeYAML, "write the value out where it is used", "YAML anchors are not used in a policy")
 		if x.Value != nil {
 			return d.convert(x.Value, depth+1)
 		}
 	case *ast.AliasNode:
-		d.wrong(out, "write the value out, or put the text in quotes if it begins with *", "YAML aliases are not used in a policy")
+		d.wrong(out, codeYAML, "write the value out, or put the text in quotes if it begins with *", "YAML aliases are not used in a policy")
 	case *ast.SequenceNode:
 		out.shape, out.flow = list, x.IsFlowStyle
 		for _, v := range x.Values {
@@ -58,7 +58,7 @@ func (d *document) convert(n ast.Node, depth int) *node {
 		out.shape, out.flow = object, x.IsFlowStyle
 		d.mapping(out, []*ast.MappingValueNode{x}, depth)
 	default:
-		d.wrong(out, "write the value out", "%s is not used in a policy", n.Type())
+		d.wrong(out, codeYAML, "write the value out", "%s is not used in a policy", n.Type())
 	}
 	return out
 }
@@ -78,7 +78,7 @@ func (d *document) number(out *node, t *token.Token) {
 	if v, err := strconv.ParseInt(digits, 0, 64); err == nil && digits[0] == '0' && strings.Trim(digits, "0123456789") != "" {
 		meant = strconv.FormatInt(v, 10)
 	}
-	d.wrong(out, "write "+meant, "%s is read as different numbers by different programs", t.Value)
+	d.wrong(out, codeNumber, "write "+meant, "%s is read as different numbers by different programs", t.Value)
 }
 
 // mapping converts the fields of an object.
@@ -86,7 +86,7 @@ func (d *document) mapping(out *node, values []*ast.MappingValueNode, depth int)
 	seen := map[string]*node{}
 	for _, v := range values {
 		if _, ok := v.Key.(*ast.MergeKeyNode); ok {
-			d.wrong(d.at(v.Key), "write the fields out", "merge keys are not used in a policy")
+			d.wrong(d.at(v.Key), codeYAML, "write the fields out", "merge keys are not used in a policy")
 			out.partial = true
 			continue
 		}
@@ -96,20 +96,20 @@ func (d *document) mapping(out *node, values []*ast.MappingValueNode, depth int)
 			continue
 		}
 		if key.shape != scalar && key.shape != integer {
-			d.wrong(key, "a field's name is a plain word", "this cannot be a field's name")
+			d.wrong(key, codeYAML, "a field's name is a plain word", "this cannot be a field's name")
 			continue
 		}
 		if null, ok := v.Value.(*ast.NullNode); ok {
 			if out.flow && (null.Token.Position.Line == key.line || null.Token.Type == token.ImplicitNullType) {
-				d.wrong(key, `inside { } a text with a comma needs quotes: {because: "signed, so safe"}`, "%s has no value", show(key.text))
+				d.wrong(key, codeNoValue, `inside { } a text with a comma needs quotes: {because: "signed, so safe"}`, "%s has no value", show(key.text))
 			} else {
-				d.wrong(key, "give a value, or remove the line; is the file complete?", "%s has no value", show(key.text))
+				d.wrong(key, codeNoValue, "give a value, or remove the line; is the file complete?", "%s has no value", show(key.text))
 			}
-			out.fields = append(out.fields, field{key, &node{line: key.line, col: key.col, width: key.width}})
+			out.fields = append(out.fields, field{key, &node{in: d.page, line: key.line, col: key.col, width: key.width}})
 			continue
 		}
 		if first := seen[key.text]; first != nil {
-			d.wrong(key, "keep one of the two", "%s is given twice; the first is in line %d", show(key.text), first.line)
+			d.wrong(key, codeTwice, "keep one of the two", "%s is given twice; the first is in line %d", show(key.text), first.line)
 			continue
 		}
 		seen[key.text] = key

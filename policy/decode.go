@@ -29,43 +29,6 @@ type loader struct {
 	onlyAuth    bool
 }
 
-// row is one field of an object: its name, whether it must be there, and what
-// reads it. The rows of all objects together are the schema of the file.
-type row struct {
-	name string
-	need bool
-	read func(*node)
-}
-
-// object reads the fields of n by a table.
-func (l *loader) object(n *node, what string, rows ...row) {
-	if !l.is(n, object, what) {
-		return
-	}
-	names := make([]string, len(rows))
-	for i := range rows {
-		names[i] = rows[i].name
-	}
-	meant := map[string]bool{} // by a misspelt field
-	for _, f := range n.fields {
-		r := find(rows, f.key.text)
-		if r == nil {
-			if meant[nearest(f.key.text, names)] = true; f.value.shape != broken {
-				l.wrong(f.key, suggest(f.key.text, names, advice[f.key.text]), "unknown field %s in %s", show(f.key.text), what)
-			}
-			continue
-		}
-		if f.value.shape != broken {
-			r.read(f.value)
-		}
-	}
-	for _, r := range rows {
-		if r.need && n.get(r.name) == nil && !meant[r.name] && !n.partial {
-			l.wrong(n, needed[r.name], "%s needs a field %s", what, show(r.name))
-		}
-	}
-}
-
 // needed shows what a missing field may look like.
 var needed = map[string]string{
 	"weir":  "begin the file with weir: 1",
@@ -139,27 +102,27 @@ func (l *loader) is(n *node, want shape, what string) bool {
 		if n.flow && n.shape == object && want == scalar {
 			hint = "a text that begins with { needs quotes"
 		}
-		l.wrong(n, hint, "%s must be %s, and %s stands here", what, shapeNames[want], shapeNames[n.shape])
+		l.wrong(n, codeShape, hint, "%s must be %s, and %s stands here", what, shapeNames[want], shapeNames[n.shape])
 	}
 	return false
 }
 
 // text reads a scalar that is not empty.
-func (l *loader) text(what string, to *string) func(*node) {
-	return func(n *node) {
+func (l *loader) text(what string, to *string) value {
+	return value{textForm, func(n *node) {
 		if !l.is(n, scalar, what) {
 			return
 		}
 		if strings.TrimSpace(n.text) == "" {
-			l.wrong(n, "", "%s is empty", what)
+			l.wrong(n, codeEmptyText, "", "%s is empty", what)
 			return
 		}
 		*to = n.text
-	}
+	}}
 }
 
-// keep leaves a node for later, when more of the file is known.
-func keep(to **node) func(*node) { return func(n *node) { *to = n } }
+// keep leaves a scalar for later, when more of the file is known.
+func keep(to **node) value { return value{textForm, func(n *node) { *to = n }} }
 
 var nameForm = regexp.MustCompile(`^[a-z][a-z0-9-]{0,31}$`)
 
@@ -169,92 +132,96 @@ func (l *loader) checkName(n *node, what string) bool {
 		return false
 	}
 	if !nameForm.MatchString(n.text) {
-		l.wrong(n, "use a lower-case letter, then up to 31 letters, digits or -", "%s is not a name for %s", show(n.text), what)
+		l.wrong(n, codeName, "use a lower-case letter, then up to 31 letters, digits or -", "%s is not a name for %s", show(n.text), what)
 		return false
 	}
 	return true
 }
 
 // word reads one of a few words.
-func (l *loader) word(what string, to *string, known ...string) func(*node) {
-	return func(n *node) {
+func (l *loader) word(what string, to *string, known ...string) value {
+	return value{func() *schema { return &schema{Type: "string", Enum: known} }, func(n *node) {
 		if !l.is(n, scalar, what) {
 			return
 		}
 		if !contains(known, n.text) {
-			l.wrong(n, suggest(n.text, known, ""), "%s is not a value of %s", show(n.text), what)
+			l.wrong(n, codeWord, suggest(n.text, known, ""), "%s is not a value of %s", show(n.text), what)
 			return
 		}
 		*to = n.text
-	}
+	}}
 }
 
 // number reads an integer within bounds.
-func (l *loader) number(what string, to *int64, least, most int64) func(*node) {
-	return func(n *node) {
+func (l *loader) number(what string, to *int64, least, most int64) value {
+	return value{func() *schema { return &schema{Type: "integer", Minimum: &least, Maximum: &most} }, func(n *node) {
 		v, err := strconv.ParseInt(n.text, 10, 64)
 		if n.shape != integer || err != nil || v < least || v > most {
 			if l.is(n, scalar, what) {
-				l.wrong(n, "", "%s is not a whole number from %d to %d", show(n.text), least, most)
+				l.wrong(n, codeRange, "", "%s is not a whole number from %d to %d", show(n.text), least, most)
 			}
 			return
 		}
 		*to = v
-	}
+	}}
 }
 
 // each reads a list, or one value in place of a list.
-func (l *loader) each(what string, read func(*node)) func(*node) {
-	return func(n *node) {
+func (l *loader) each(what string, v value) value {
+	return value{func() *schema { return oneOrList(v.form()) }, func(n *node) {
 		if n.shape != list {
-			read(n)
+			v.read(n)
 			return
 		}
-		if len(n.items) == 0 {
-			l.wrong(n, "remove the line if none is meant", "%s is an empty list", what)
-		}
-		for _, i := range n.items {
-			if i.shape != broken {
-				read(i)
-			}
-		}
-	}
+		l.items(n, what, v.read)
+	}}
 }
 
 // listed reads a list that may not be a single value.
-func (l *loader) listed(what string, read func(*node)) func(*node) {
-	return func(n *node) {
+func (l *loader) listed(what string, v value) value {
+	return value{func() *schema { return listOf(v.form()) }, func(n *node) {
 		if l.is(n, list, what) {
-			l.each(what, read)(n)
+			l.items(n, what, v.read)
+		}
+	}}
+}
+
+func (l *loader) items(n *node, what string, read func(*node)) {
+	if len(n.items) == 0 {
+		l.wrong(n, codeEmptyList, "remove the line if none is meant", "%s is an empty list", what)
+	}
+	for _, i := range n.items {
+		if i.shape != broken {
+			read(i)
 		}
 	}
 }
 
 var styleNames = []string{"ietf", "draft6", "x", "github", "openai", "none"}
 
-func (l *loader) styles(to *[]HeaderStyle) func(*node) {
-	return l.each("header_styles", func(n *node) {
+func (l *loader) styles(to *[]HeaderStyle) value {
+	return l.each("header_styles", value{l.word("header_styles", nil, styleNames...).form, func(n *node) {
 		var s string
-		l.word("header_styles", &s, styleNames...)(n)
+		l.word("header_styles", &s, styleNames...).read(n)
 		for _, have := range *to {
 			if (s == "none") != (have == StyleNone) && s != "" {
-				l.wrong(n, "write none alone", "header style none stands beside another one")
+				l.wrong(n, codeStyles, "write none alone", "header style none stands beside another one")
 				return
 			}
 			if string(have) == s {
-				l.wrong(n, "keep one of the two", "%s is given twice", show(s))
+				l.wrong(n, codeRepeated, "keep one of the two", "%s is given twice", show(s))
 				return
 			}
 		}
 		if s != "" {
 			*to = append(*to, HeaderStyle(s))
 		}
-	})
+	}})
 }
 
 // prefixes reads networks, or single addresses.
-func (l *loader) prefixes(what string, to **bart.Lite, also func(*node, netip.Prefix)) func(*node) {
-	return l.each(what, func(n *node) {
+func (l *loader) prefixes(what string, to **bart.Lite, also func(*node, netip.Prefix)) value {
+	return l.each(what, value{networkForm, func(n *node) {
 		if !l.is(n, scalar, what) {
 			return
 		}
@@ -262,17 +229,17 @@ func (l *loader) prefixes(what string, to **bart.Lite, also func(*node, netip.Pr
 		if err != nil {
 			a, aerr := netip.ParseAddr(n.text)
 			if aerr != nil || a.Zone() != "" {
-				l.wrong(n, "write 10.0.0.0/8, 2001:db8::/32 or one address", "%s is not a network", show(n.text))
+				l.wrong(n, codeNetwork, "write 10.0.0.0/8, 2001:db8::/32 or one address", "%s is not a network", show(n.text))
 				return
 			}
 			p = netip.PrefixFrom(a, a.BitLen())
 		}
 		if p = unmapped(p); p.Addr().Is4In6() {
-			l.wrong(n, "write the IPv4 network itself", "%s mixes IPv4 and IPv6", show(n.text))
+			l.wrong(n, codeNetwork, "write the IPv4 network itself", "%s mixes IPv4 and IPv6", show(n.text))
 			return
 		}
 		if p != p.Masked() {
-			l.doubt(n, "write "+p.Masked().String()+", or one address without /", "%s names one address, and means the whole network", show(n.text))
+			l.doubt(n, codeHostBits, "write "+p.Masked().String()+", or one address without /", "%s names one address, and means the whole network", show(n.text))
 		}
 		if *to == nil {
 			*to = new(bart.Lite)
@@ -281,7 +248,7 @@ func (l *loader) prefixes(what string, to **bart.Lite, also func(*node, netip.Pr
 		if also != nil {
 			also(n, p.Masked())
 		}
-	})
+	}})
 }
 
 // unmapped makes an IPv4 network of one that is written as IPv6, where it is
@@ -300,8 +267,8 @@ type limitAt struct {
 }
 
 // limits reads a limit, or a list of limits.
-func (l *loader) limits(to *[]limitAt) func(*node) {
-	return l.each("a limit", func(n *node) {
+func (l *loader) limits(to *[]limitAt) value {
+	return l.each("a limit", value{limitForm, func(n *node) {
 		if !l.is(n, scalar, "a limit") {
 			return
 		}
@@ -313,14 +280,14 @@ func (l *loader) limits(to *[]limitAt) func(*node) {
 			} else if n.shape == integer {
 				hint = "write the time too: " + n.text + "/s"
 			}
-			l.wrong(n, hint, "%s", strings.TrimPrefix(err.Error(), "weir: "))
+			l.wrong(n, codeLimit, hint, "%s", strings.TrimPrefix(err.Error(), "weir: "))
 			return
 		}
 		if anchored, err := parsed.Anchored(noAnchor); err == nil {
 			parsed = anchored // until an account says what its own is
 		}
 		*to = append(*to, limitAt{parsed, n})
-	})
+	}})
 }
 
 // nameAll gives the limits of one list their names: the first has the list's,
@@ -338,13 +305,13 @@ func (l *loader) nameAll(limits []limitAt, name string, revision uint32) []weir.
 			full += "." + unit
 		}
 		if seen[full] {
-			l.wrong(lim.at, "write a limit of its own, with a name of its own", "two limits of %s would both be counted as %s", show(name), show(full))
+			l.wrong(lim.at, codeOneCounter, "write a limit of its own, with a name of its own", "two limits of %s would both be counted as %s", show(name), show(full))
 			continue
 		}
 		seen[full] = true
 		named, err := lim.Named(full)
 		if err != nil {
-			l.wrong(lim.at, "", "%s", strings.TrimPrefix(err.Error(), "weir: "))
+			l.wrong(lim.at, codeOneCounter, "", "%s", strings.TrimPrefix(err.Error(), "weir: "))
 			continue
 		}
 		out = append(out, named.Revised(revision, weir.KeepUsed))

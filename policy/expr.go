@@ -138,19 +138,19 @@ func (l *loader) costOf(n *node) cost {
 		return c
 	}
 	if strings.TrimSpace(n.text) == "" {
-		l.wrong(n, "write a number, header.NAME or an expression", "cost is empty")
+		l.wrong(n, codeCost, "write a number, header.NAME or an expression", "cost is empty")
 		return c
 	}
 	if v, err := strconv.ParseInt(n.text, 10, 64); err == nil {
 		if v < 0 || v > maxCost {
-			l.wrong(n, "write 0 to skip the limit, else 1 or more; to give back, write count: on_success", "a cost of %s is not possible", n.text)
+			l.wrong(n, codeCost, "write 0 to skip the limit, else 1 or more; to give back, write count: on_success", "a cost of %s is not possible", n.text)
 			return c
 		}
 		c.fixed = v
 		return c
 	}
 	if _, err := strconv.ParseFloat(n.text, 64); err == nil {
-		l.wrong(n, "count in smaller units, and raise the limit", "a cost is a whole number, not %s", n.text)
+		l.wrong(n, codeCost, "count in smaller units, and raise the limit", "a cost is a whole number, not %s", n.text)
 		return c
 	}
 	if name, ok := strings.CutPrefix(n.text, "header."); ok {
@@ -167,7 +167,7 @@ func (l *loader) condition(n *node) Expression {
 		return nil
 	}
 	if strings.TrimSpace(n.text) == "" {
-		l.wrong(n, "write a condition such as plan == \"free\", or remove the line", "when is empty")
+		l.wrong(n, codeEmptyText, "write a condition such as plan == \"free\", or remove the line", "when is empty")
 		return nil
 	}
 	return l.expression(n, "when", &facts{}, reflect.Bool)
@@ -177,7 +177,7 @@ func (l *loader) condition(n *node) Expression {
 // values like env. It reports what is wrong and returns nil.
 func (l *loader) expression(n *node, what string, env any, want reflect.Kind) Expression {
 	if l.expressions == nil {
-		l.wrong(n, `in Go: policy.Options{Expressions: expression.Compile}, with import "github.com/weirlabs/weir/policy/expression"`,
+		l.wrong(n, codeNoExpressions, `in Go: policy.Options{Expressions: expression.Compile}, with import "github.com/weirlabs/weir/policy/expression"`,
 			"%s is an expression, and this program is built without the package that compiles them", what)
 		return nil
 	}
@@ -198,7 +198,7 @@ func (l *loader) expression(n *node, what string, env any, want reflect.Kind) Ex
 			hint = "did you mean " + show(best) + "?"
 		}
 	}
-	l.wrong(at, hint, "%s: %s", what, message)
+	l.wrong(at, codeExpression, hint, "%s: %s", what, message)
 	return nil
 }
 

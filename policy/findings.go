@@ -24,7 +24,7 @@ func (k *compiler) findings() {
 	k.exemptAll()
 	k.reversed()
 	if k.p.account < 0 && len(k.operations) > 0 {
-		k.doubt(k.plansAt, "add callers: account: jwt.sub", "plan operations are by account, and callers: names no account: everybody is limited by address, under the first plan")
+		k.doubt(k.plansAt, codeNoAccount, "add callers: account: jwt.sub", "plan operations are by account, and callers: names no account: everybody is limited by address, under the first plan")
 	}
 	k.itemSizes()
 	k.unbilled()
@@ -43,9 +43,9 @@ func (k *compiler) misplaced(d *described) {
 	c := d.conf
 	switch {
 	case d.layer == Edge && c.deniedAt != nil:
-		k.doubt(c.deniedAt, "remove it, or move the limit to application.limits", "a message for customers at the edge: an edge rule stops abuse, and is answered with a fixed sentence")
+		k.doubt(c.deniedAt, codeMessageAtEdge, "remove it, or move the limit to application.limits", "a message for customers at the edge: an edge rule stops abuse, and is answered with a fixed sentence")
 	case d.layer == Application && d.rule.byPlan == nil && len(d.patterns) > 0 && len(d.rule.by.forms) > 0 && d.addressOnly(k.p.callers):
-		k.doubt(c.by, "write by: [account, ip]; what shall stop abuse belongs to edge:", "a business limit by address: customers behind one address share it, and who has several escapes it")
+		k.doubt(c.by, codeBusinessByIP, "write by: [account, ip]; what shall stop abuse belongs to edge:", "a business limit by address: customers behind one address share it, and who has several escapes it")
 	}
 }
 
@@ -73,7 +73,7 @@ func (k *compiler) unreachable(d *described) {
 			}
 		}
 		if covered == len(d.patterns) {
-			k.doubt(c.name, "remove the limit or the exemption", "the limit %s is never reached: every path that it matches is exempt", show(c.name.text))
+			k.doubt(c.name, codeExemptLimit, "remove the limit or the exemption", "the limit %s is never reached: every path that it matches is exempt", show(c.name.text))
 		}
 	}
 	if d.layer != Gateway {
@@ -84,9 +84,9 @@ func (k *compiler) unreachable(d *described) {
 		return
 	}
 	if d.addressOnly(k.p.callers) {
-		k.doubt(c.anonAt, "write it as limit:", "by: is always the address, so anonymous: is the only limit that acts")
+		k.doubt(c.anonAt, codeAnonymous, "write it as limit:", "by: is always the address, so anonymous: is the only limit that acts")
 	} else if f := d.rule.by.forms[len(d.rule.by.forms)-1]; f.everyone {
-		k.doubt(c.anonAt, "remove the line", "anonymous: never acts, because everyone is always present")
+		k.doubt(c.anonAt, codeAnonymous, "remove the line", "anonymous: never acts, because everyone is always present")
 	}
 }
 
@@ -111,7 +111,7 @@ func (k *compiler) exemptAll() {
 	for _, c := range k.exempt {
 		for _, n := range c.path {
 			if n.text == "/*" {
-				k.doubt(n, "name the paths that are meant", "every path is exempt: no limit is ever reached")
+				k.doubt(n, codeAllExempt, "name the paths that are meant", "every path is exempt: no limit is ever reached")
 			}
 		}
 	}
@@ -138,7 +138,7 @@ func (k *compiler) reversed() {
 				continue
 			}
 			if low, ok := plans[below][name]; ok && neverActs(low.Limit, own.Limit) && !neverActs(own.Limit, low.Limit) {
-				k.doubt(own.at, "order: lists the lowest plan first", "plan %s allows less of %s than %s, which stands below it", plan, name, below)
+				k.doubt(own.at, codeReversed, "order: lists the lowest plan first", "plan %s allows less of %s than %s, which stands below it", plan, name, below)
 			}
 			below = plan
 		}
@@ -174,7 +174,7 @@ func (k *compiler) tooMany(layer Layer) {
 	}
 	report := func(at *node, n int) bool {
 		if n > maxOps {
-			k.wrong(at, "join limits that say the same, or match fewer routes", "%d limits match one request here; at most %d can be asked at once", n, maxOps)
+			k.wrong(at, codeTooMany, "join limits that say the same, or match fewer routes", "%d limits match one request here; at most %d can be asked at once", n, maxOps)
 		}
 		return n > maxOps
 	}
@@ -212,7 +212,7 @@ func (k *compiler) lonely() {
 		all = all || p.method == "" && p.host == "" && p.tail == multi && len(p.segs) == 0
 	}
 	if d.layer == Application && all && d.conf.name != nil {
-		k.doubt(d.conf.name, "limit addresses under edge:, and customers by route under application.limits", "one limit for everything: cheap and expensive calls, abuse and business share it")
+		k.doubt(d.conf.name, codeOneForAll, "limit addresses under edge:, and customers by route under application.limits", "one limit for everything: cheap and expensive calls, abuse and business share it")
 	}
 }
 
@@ -222,7 +222,7 @@ func (k *compiler) dominated(limits []limitAt) {
 	for i, a := range limits {
 		for j, b := range limits {
 			if i != j && neverActs(a.Limit, b.Limit) && !(j > i && neverActs(b.Limit, a.Limit)) {
-				k.doubt(a.at, "remove it, or make it the tighter one", "the limit %s never acts: %s always refuses first", show(a.String()), show(b.String()))
+				k.doubt(a.at, codeNeverActs, "remove it, or make it the tighter one", "the limit %s never acts: %s always refuses first", show(a.String()), show(b.String()))
 				break
 			}
 		}
@@ -275,9 +275,9 @@ func (k *compiler) unproven() {
 		case said[n]:
 			return
 		case c.from == fromClaim && !tokens:
-			k.doubt(at, addJWT, "nobody can be %s: it is taken from jwt.%s, and auth: verifies no tokens; what stands next in by: is counted, or the address", show(c.name), c.claim)
+			k.doubt(at, codeNobody, addJWT, "nobody can be %s: it is taken from jwt.%s, and auth: verifies no tokens; what stands next in by: is counted, or the address", show(c.name), c.claim)
 		case c.from == fromKeyOwner && !keys:
-			k.doubt(at, addKeys, "nobody can be %s: it is taken from api_key.owner, and auth: verifies no API keys; what stands next in by: is counted, or the address", show(c.name))
+			k.doubt(at, codeNobody, addKeys, "nobody can be %s: it is taken from api_key.owner, and auth: verifies no API keys; what stands next in by: is counted, or the address", show(c.name))
 		default:
 			return
 		}
@@ -290,7 +290,7 @@ func (k *compiler) unproven() {
 		case d.conf.mode == "off":
 		case d.layer == Gateway:
 			if !keys && !keyless {
-				k.doubt(d.conf.name, addKeys, "nobody can have the gateway plan %s: auth: verifies no API keys", show(d.conf.name.text))
+				k.doubt(d.conf.name, codeNobody, addKeys, "nobody can have the gateway plan %s: auth: verifies no API keys", show(d.conf.name.text))
 			}
 			keyless = true
 		case d.rule.byPlan != nil && k.p.account >= 0:
@@ -304,7 +304,7 @@ func (k *compiler) unproven() {
 		}
 	}
 	if k.from != nil && len(k.operations) > 0 && (k.p.plansFrom.from == fromClaim && !tokens || k.p.plansFrom.from == fromKeyPlan && !keys) {
-		k.doubt(k.from, "verify what it is taken from under auth:", "nobody can have a plan but the first: plans come from %s, which auth: does not verify", k.from.text)
+		k.doubt(k.from, codeNobody, "verify what it is taken from under auth:", "nobody can have a plan but the first: plans come from %s, which auth: does not verify", k.from.text)
 	}
 }
 
@@ -365,7 +365,7 @@ func (k *compiler) itemSizes() {
 	for kind, it := range items {
 		k.p.itemBytes = max(k.p.itemBytes, it.size)
 		if it.size > most && it.last != nil {
-			k.doubt(it.last, "shorten names, or share limits between routes", "the limits of one %s need about %d bytes in the store; above %d a write costs twice as much",
+			k.doubt(it.last, codeItemSize, "shorten names, or share limits between routes", "the limits of one %s need about %d bytes in the store; above %d a write costs twice as much",
 				trimPlus(kind), it.size/10*10, most)
 		}
 	}

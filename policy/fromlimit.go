@@ -24,7 +24,7 @@ func FromLimit(limit, by string) (*Policy, []byte, error) {
 		sharing = "[" + strings.Join(forms, ", ") + "]"
 	}
 	text := fmt.Appendf(nil, "weir: 1\napplication:\n  limits:\n    - name: requests\n      by: %s\n      limit: %s\n", sharing, scalarText(limit))
-	l := &loader{document: document{file: "--limit"}, name: "--limit", onlyAuth: true}
+	l := &loader{document: document{page: &page{file: "--limit"}}, name: "--limit", onlyAuth: true}
 	p, err := l.load(text)
 	lines := strings.Split(string(text), "\n")
 	var problems Problems

@@ -16,7 +16,7 @@ type keyFile struct {
 	document
 	keys  *APIKeys
 	plans []string // that a key may have
-	lines map[digest]int
+	seen  map[digest]int
 }
 
 // readKeys reads the file that n names into keys. Mistakes are reported at their
@@ -27,7 +27,7 @@ func (l *loader) readKeys(keys *APIKeys, n *node, plans []string) {
 	if text == nil {
 		return
 	}
-	f := &keyFile{document: document{file: n.text}, keys: keys, plans: plans, lines: map[digest]int{}}
+	f := &keyFile{document: document{page: &page{file: n.text}}, keys: keys, plans: plans, seen: map[digest]int{}}
 	sc := bufio.NewScanner(bytes.NewReader(text))
 	sc.Buffer(nil, 64<<10)
 	line := 0
@@ -36,7 +36,7 @@ func (l *loader) readKeys(keys *APIKeys, n *node, plans []string) {
 		f.read(line, sc.Text())
 	}
 	if err := sc.Err(); err != nil {
-		f.report(Error, line+1, 1, 1, "break the line", "the line cannot be read: %v", err)
+		f.report(Error, codeKeyLine, line+1, 1, 1, "break the line", "the line cannot be read: %v", err)
 	}
 	l.problems = append(l.problems, f.problems...)
 }
@@ -78,29 +78,31 @@ func (f *keyFile) read(line int, text string) {
 	if strings.HasPrefix(text, mark) {
 		// Also where files were joined. An editor that wrote it shows nothing.
 		text = text[len(mark):]
-		f.at(line, text, word{"", 1}, "save the file as UTF-8 without a byte order mark", "the line begins with a byte order mark")
+		f.at(line, text, word{"", 1}, codeEncoding, "save the file as UTF-8 without a byte order mark", "the line begins with a byte order mark")
 	}
 	if !utf8.ValidString(text) {
-		f.report(Error, line, 1, 1, "save the file as UTF-8", "the line is not UTF-8")
+		f.report(Error, codeEncoding, line, 1, 1, "save the file as UTF-8", "the line is not UTF-8")
 		return
 	}
 	words := wordsOf(text)
 	if len(words) == 0 {
 		return
 	}
-	wrong := func(at word, hint, format string, args ...any) { f.at(line, text, at, hint, format, args...) }
+	wrong := func(at word, code Code, hint, format string, args ...any) {
+		f.at(line, text, at, code, hint, format, args...)
+	}
 	if n := len(words); n != 3 {
-		wrong(words[0], "write OWNER PLAN SHA256HEX, with - for no plan", "3 words are expected, and the line has %d", n)
+		wrong(words[0], codeKeyLine, "write OWNER PLAN SHA256HEX, with - for no plan", "3 words are expected, and the line has %d", n)
 		return
 	}
 	owner, plan := words[0], words[1]
 	if len(owner.text) > maxID {
-		wrong(owner, "", "the owner's name has more than %d bytes", maxID)
+		wrong(owner, codeKeyLine, "", "the owner's name has more than %d bytes", maxID)
 		return
 	}
 	for _, r := range owner.text {
 		if !unicode.IsPrint(r) {
-			wrong(owner, "remove it", "the owner's name has a character that cannot be seen, %U", r)
+			wrong(owner, codeKeyLine, "remove it", "the owner's name has a character that cannot be seen, %U", r)
 			return
 		}
 	}
@@ -112,29 +114,29 @@ func (f *keyFile) read(line int, text string) {
 		if f.mayShow(1, words) {
 			what = "plan " + show(plan.text)
 		}
-		wrong(plan, suggest(plan.text, f.plans, "write - for a key without a plan"), "%s is unknown", what)
+		wrong(plan, codeUnknownPlan, suggest(plan.text, f.plans, "write - for a key without a plan"), "%s is unknown", what)
 	}
 	sum, err := hex.DecodeString(words[2].text)
 	if err != nil || len(sum) != sha256.Size {
-		wrong(words[2], "printf %s KEY | sha256sum prints it", "the third word is not a SHA-256 in 64 hexadecimal digits")
+		wrong(words[2], codeKeyHash, "printf %s KEY | sha256sum prints it", "the third word is not a SHA-256 in 64 hexadecimal digits")
 		return
 	}
 	hash := digest(sum)
 	if emptyKey(hash) {
-		wrong(words[2], "make a key first: openssl rand -hex 32", "this is the SHA-256 of an empty text: no key was hashed")
+		wrong(words[2], codeKeyHash, "make a key first: openssl rand -hex 32", "this is the SHA-256 of an empty text: no key was hashed")
 		return
 	}
-	if first := f.lines[hash]; first > 0 {
-		wrong(words[2], "give every owner a key of its own", "this key is listed already, in line %d", first)
+	if first := f.seen[hash]; first > 0 {
+		wrong(words[2], codeKeyTaken, "give every owner a key of its own", "this key is listed already, in line %d", first)
 		return
 	}
 	f.keys.add(hash, APIKey{owner.text, plan.text})
-	f.lines[hash] = line
+	f.seen[hash] = line
 }
 
 // at reports a mistake at a word of a line, with what may be shown of the line.
-func (f *keyFile) at(line int, text string, at word, hint, format string, args ...any) {
-	f.report(Error, line, at.col, at.width(), hint, format, args...)
+func (f *keyFile) at(line int, text string, at word, code Code, hint, format string, args ...any) {
+	f.report(Error, code, line, at.col, at.width(), hint, format, args...)
 	if last := &f.problems[len(f.problems)-1]; last.Line == line {
 		last.Excerpt = excerptOf(f.masked(text), line, at.col, at.width())
 	}

@@ -21,10 +21,10 @@ func TestOwnersAreWhatIsSeen(t *testing.T) {
 	stars := strings.Repeat("*", 64)
 	for _, c := range []struct{ name, text, want string }{
 		{"a mark at the start", bom + "acme gold " + hash + "\n",
-			"keys.txt:1:1: error: the line begins with a byte order mark\n    1 | acme gold " + stars + "\n      | ^\n    fix: save the file as UTF-8 without a byte order mark"},
+			"keys.txt:1:1: error: the line begins with a byte order mark [WEIR1004]\n    1 | acme gold " + stars + "\n      | ^\n    fix: save the file as UTF-8 without a byte order mark"},
 		{"a mark before a comment", bom + "# OWNER PLAN SHA256HEX\n", "keys.txt:1:1: error: the line begins with a byte order mark"},
 		{"a mark where files were joined", "\n" + bom + "acme gold " + hash + "\n", "keys.txt:2:1: error: the line begins with a byte order mark"},
-		{"a mark in the name", "ac" + bom + "me gold " + hash + "\n", "keys.txt:1:1: error: the owner's name has a character that cannot be seen, U+FEFF\n    1 | ac.me gold"},
+		{"a mark in the name", "ac" + bom + "me gold " + hash + "\n", "keys.txt:1:1: error: the owner's name has a character that cannot be seen, U+FEFF [WEIR1607]\n    1 | ac.me gold"},
 		{"a mark after the name", "acme" + bom + " gold " + hash + "\n", "U+FEFF"},
 		{"a space of no width", "acme\u200b gold " + hash + "\n", "U+200B"},
 		{"a change of direction", "acme\u202e gold " + hash + "\n", "U+202E"},

@@ -75,7 +75,7 @@ func (l *loader) message(n *node) *Message {
 		inner, after, closed := strings.Cut(action, "}}")
 		from := utf8.RuneCountInString(n.text[:len(n.text)-len(action)-len("{{")])
 		if !closed {
-			l.wrong(l.inside(n, from, len("{{")), "close it: {{.Wait}}", "the message has {{ without }}")
+			l.wrong(l.inside(n, from, len("{{")), codeMessage, "close it: {{.Wait}}", "the message has {{ without }}")
 			break
 		}
 		rest = after
@@ -105,9 +105,9 @@ func (l *loader) messageField(at *node, inner string) func(*MessageData) string 
 		}
 	}
 	if isField && name != "" && !strings.ContainsAny(name, " \t\n|(") {
-		l.wrong(at, hint, "the message uses %s, which does not exist", show("."+name))
+		l.wrong(at, codeMessage, hint, "the message uses %s, which does not exist", show("."+name))
 	} else {
-		l.wrong(at, hint, "a message has nothing but names in braces, and %s stands here", show("{{"+inner+"}}"))
+		l.wrong(at, codeMessage, hint, "a message has nothing but names in braces, and %s stands here", show("{{"+inner+"}}"))
 	}
 	return nil
 }

@@ -15,7 +15,7 @@ func TestMessage(t *testing.T) {
 		"{ {.Wait} }} stays":                   "{ {.Wait} }} stays",
 		"Noch {{.Wait}}, höchstens {{.Count}}": "Noch 6 seconds, höchstens 50",
 	} {
-		l := &loader{}
+		l := &loader{document: document{page: &page{}}}
 		if got := l.message(&node{text: text}).Text(&d); got != want || len(l.problems) > 0 {
 			t.Errorf("%q: %q, want %q (%v)", text, got, want, l.problems)
 		}
@@ -24,7 +24,7 @@ func TestMessage(t *testing.T) {
 
 // Nothing of a refusal is read as a message again.
 func TestMessageIsFilledOnce(t *testing.T) {
-	l := &loader{}
+	l := &loader{document: document{page: &page{}}}
 	if got := l.message(&node{text: "{{.Name}}"}).Text(&MessageData{Name: "{{.Plan}}", Plan: "x"}); got != "{{.Plan}}" {
 		t.Errorf("%q", got)
 	}
@@ -36,7 +36,7 @@ func FuzzMessage(f *testing.F) {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, text string) {
-		l := &loader{document: document{source: []string{text}}}
+		l := &loader{document: document{page: &page{lines: []string{text}}}}
 		m := l.message(&node{line: 1, col: 1, text: text, plain: true})
 		said := m.Text(&MessageData{})
 		if len(l.problems) == 0 && strings.Contains(said, "{{") {

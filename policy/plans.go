@@ -24,7 +24,7 @@ func (k *compiler) compilePlans() {
 				if op.name.text == "since" {
 					advice = "only a version has a date: name the plan " + p.name.text + "@2"
 				}
-				k.wrong(op.name, suggest(op.name.text, known, advice), "plan %s limits %s, which is not under operations:", p.name.text, show(op.name.text))
+				k.wrong(op.name, codeUnknownOperation, suggest(op.name.text, known, advice), "plan %s limits %s, which is not under operations:", p.name.text, show(op.name.text))
 			}
 		}
 	}
@@ -52,12 +52,12 @@ func (k *compiler) orderPlans() {
 	}
 	for _, n := range k.config.order {
 		if contains(k.p.plans, n.text) {
-			k.wrong(n, "keep one of the two", "plan %s stands twice in the order", show(n.text))
+			k.wrong(n, codeRepeated, "keep one of the two", "plan %s stands twice in the order", show(n.text))
 			continue
 		}
 		if len(names) > 0 && !contains(names, n.text) {
 			if best := nearest(n.text, names); best != "" && !k.ordered(best) {
-				k.wrong(n, "did you mean "+show(best)+"?", "plan %s of the order is not there", show(n.text))
+				k.wrong(n, codePlanOrder, "did you mean "+show(best)+"?", "plan %s of the order is not there", show(n.text))
 			}
 		}
 		k.p.plans = append(k.p.plans, n.text)
@@ -67,14 +67,14 @@ func (k *compiler) orderPlans() {
 		return
 	}
 	if k.config.order == nil && len(names) > 1 {
-		k.wrong(k.plansAt, "add order: ["+strings.Join(names, ", ")+"], the lowest first", "plans have no order")
+		k.wrong(k.plansAt, codePlanOrder, "add order: ["+strings.Join(names, ", ")+"], the lowest first", "plans have no order")
 		k.p.plans = names
 		return
 	}
 	for i, p := range k.plans {
 		again := slices.ContainsFunc(k.plans[:i], func(o planConf) bool { return o.name.text == p.name.text })
 		if !again && !contains(k.p.plans, p.name.text) {
-			k.wrong(p.name, "add it to order:", "plan %s is not in the order", show(p.name.text))
+			k.wrong(p.name, codePlanOrder, "add it to order:", "plan %s is not in the order", show(p.name.text))
 		}
 	}
 }
@@ -99,7 +99,7 @@ func (k *compiler) operation(c *ruleConf) {
 	base := k.describe(c, Application, r)
 	base.Operation, base.By = name, "account"
 	if len(k.p.plans) == 0 {
-		k.wrong(c.name, "add plans: with a limit for "+name, "no plan lists the operation %s", show(name))
+		k.wrong(c.name, codeUnlisted, "add plans: with a limit for "+name, "no plan lists the operation %s", show(name))
 		return
 	}
 	all, ok := k.byEdition(c)
@@ -158,7 +158,7 @@ func (k *compiler) rankOperations() {
 				a.generals++
 			}
 			if j < i && a.op != b.op && a.conflicts(b.pattern) {
-				k.wrong(a.at, "make one of the two more specific", "%s of %s and %s of %s (line %d) match the same requests, and neither is the more specific one",
+				k.wrong(a.at, codeConflict, "make one of the two more specific", "%s of %s and %s of %s (line %d) match the same requests, and neither is the more specific one",
 					show(a.text), a.op.name.text, show(b.text), b.op.name.text, b.at.line)
 			}
 		}

@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"cmp"
 	"errors"
 	"io"
 	"io/fs"
@@ -117,10 +118,10 @@ func Load(fsys fs.FS, name string, o Options) (*Policy, error) {
 	if o.File == "" {
 		o.File = name
 	}
-	l := &loader{document: document{file: o.File}, fsys: fsys, name: name, proxies: o.TrustedProxies, checkStore: o.CheckStore, expressions: o.Expressions, onlyAuth: o.OnlyAuth}
+	l := &loader{document: document{page: &page{file: o.File}}, fsys: fsys, name: name, proxies: o.TrustedProxies, checkStore: o.CheckStore, expressions: o.Expressions, onlyAuth: o.OnlyAuth}
 	text, err := readAll(fsys, name)
 	if err != nil {
-		l.report(Error, 0, 0, 0, beginning, "the policy cannot be read: %v", err)
+		l.report(Error, codeUnreadable, 0, 0, 0, beginning, "the policy cannot be read: %v", err)
 		return nil, l.problems
 	}
 	return l.load(text)
@@ -156,16 +157,17 @@ func (l *loader) load(text []byte) (*Policy, error) {
 	return p, nil
 }
 
-// sorted is what was found, in the order of the file.
+// sorted is what was found, in the order of the file; what was found in another
+// file follows.
 func (l *loader) sorted() Problems {
-	slices.SortStableFunc(l.problems, func(a, b Problem) int {
-		switch {
-		case a.File != b.File:
-			return 0
-		case a.Line != b.Line:
-			return a.Line - b.Line
+	place := map[string]int{l.file: -1}
+	for _, p := range l.problems {
+		if _, ok := place[p.File]; !ok {
+			place[p.File] = len(place)
 		}
-		return a.Col - b.Col
+	}
+	slices.SortStableFunc(l.problems, func(a, b Problem) int {
+		return cmp.Or(place[a.File]-place[b.File], a.Line-b.Line, a.Col-b.Col)
 	})
 	return l.problems
 }

@@ -138,7 +138,7 @@ func TestTheStoreIsChecked(t *testing.T) {
 		want  string // of the error, nothing of which may be the password
 	}{
 		{"memory:?prefix=p", nil, ""},
-		{"foo:bar", errors.New("store scheme \"foo\" is unknown"), "weir.yaml:2:8: error: store scheme \"foo\" is unknown\n    2 | store: foo:bar\n      |        ^^^^^^^"},
+		{"foo:bar", errors.New("store scheme \"foo\" is unknown"), "weir.yaml:2:8: error: store scheme \"foo\" is unknown [WEIR1611]\n    2 | store: foo:bar\n      |        ^^^^^^^"},
 		{"memory:?max_ttl=1h", errors.New("weir: limit \"a.quota-day\" needs an item to be kept"), "weir.yaml:2:8: error: limit \"a.quota-day\" needs an item to be kept"},
 		{"rediss://me:hunter2@host", errors.New("store rediss: names a user twice"), "weir.yaml:2:8: error: store rediss: names a user twice"},
 	} {

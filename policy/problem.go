@@ -20,6 +20,7 @@ const (
 // Problem is one mistake in a file of the policy, or one finding about it.
 type Problem struct {
 	Severity Severity
+	Code     Code
 	File     string // as the user knows it
 	Line     int    // from 1; 0 when the problem is the file's as a whole
 	Col      int    // from 1, in characters
@@ -36,7 +37,7 @@ func (p Problem) String() string {
 	if p.Line > 0 {
 		fmt.Fprintf(&b, ":%d:%d", p.Line, p.Col)
 	}
-	fmt.Fprintf(&b, ": %s: %s\n", p.Severity, p.Message)
+	fmt.Fprintf(&b, ": %s: %s [%s]\n", p.Severity, p.Message, p.Code)
 	if p.Excerpt != "" {
 		b.WriteString(p.Excerpt)
 		b.WriteByte('\n')

@@ -7,135 +7,93 @@ import (
 	"net/url"
 	"strconv"
 	"strings"
-	"time"
-
-	"github.com/gaissmai/bart"
 )
-
-// config is the file as it was read, field by field, before it means anything.
-type config struct {
-	name, store, logKeys string
-	revision             int64
-	edgeStore            string
-	storeAt              *node
-	styles               []HeaderStyle
-	origins              []string
-	auth                 authConf
-	callers              []callerConf
-	proxies              *bart.Lite
-	exempt, edge         []*ruleConf
-	gateway              ruleConf // what holds for all its plans
-	gatewayPlans         []planLimits
-	plansAt              *node
-	from                 *node
-	order                []*node
-	plans                []planConf
-	operations, limits   []*ruleConf
-	accountsAge          time.Duration
-}
-
-type authConf struct {
-	jwt      *JWT
-	header   string
-	headerAt *node
-	keyFile  *node
-}
-
-type callerConf struct{ name, source *node }
-
-type planLimits struct {
-	name      *node
-	limits    []limitAt
-	unlimited bool
-}
-
-// planConf is one version of a plan.
-type planConf struct {
-	name       *node
-	operations []planLimits
-	number     int  // of the version
-	versioned  bool // the file says which
-	since      int64
-	sinceAt    *node
-}
-
-// ruleConf holds the fields of everything that limits: exemptions, edge rules,
-// the gateway, operations and limits. Each has only some of them.
-type ruleConf struct {
-	at, name     *node
-	matchAt      *node
-	match, path  []*node
-	by           *node
-	limit, anon  []limitAt
-	anonAt       *node
-	priority     int64
-	except       *bart.Lite
-	exceptIPs    []netip.Prefix
-	cost, when   *node
-	mode         string
-	onFail       string
-	shareAt      *node
-	share        int // 0: by the number of replicas
-	count        string
-	successAt    *node
-	success      StatusRange
-	styles       []HeaderStyle
-	deniedAt     *node
-	denied       Denied
-	letters      string // case: exact
-	because      string
-	priorityNode *node
-}
 
 // read reads the whole document.
 func (l *loader) read(root *node) *config {
 	c := &config{logKeys: "hash"}
-	var version string
-	var at *node
-	l.object(root, "a policy",
-		row{"weir", true, func(n *node) {
-			at = n
-			l.text("weir", &version)(n)
-		}},
-		row{"name", false, l.named("the policy", &c.name)},
-		row{"revision", false, l.number("revision", &c.revision, 0, math.MaxUint32)},
-		row{"store", false, func(n *node) {
-			c.storeAt = n
-			l.text("store", &c.store)(n)
-		}},
-		row{"edge_store", false, l.word("edge_store", &c.edgeStore, "memory", "shared")},
-		row{"log_keys", false, l.word("log_keys", &c.logKeys, "hash", "plain", "none")},
-		row{"header_styles", false, l.styles(&c.styles)},
-		row{"cors", false, func(n *node) {
-			l.object(n, "cors", row{"origins", true, l.each("origins", func(n *node) { l.origin(n, &c.origins) })})
-		}},
-		row{"auth", false, func(n *node) { l.readAuth(n, &c.auth) }},
-		row{"accounts", false, func(n *node) { l.readAccounts(n, c) }},
-		row{"callers", false, func(n *node) { l.readCallers(n, c) }},
-		row{"trusted_proxies", false, l.prefixes("trusted_proxies", &c.proxies, l.wideProxy)},
-		row{"exempt", false, l.listed("exempt", func(n *node) { c.exempt = append(c.exempt, l.readExempt(n)) })},
-		row{"edge", false, l.listed("edge", func(n *node) { c.edge = append(c.edge, l.readEdge(n)) })},
-		row{"gateway", false, func(n *node) { l.readGateway(n, c) }},
-		row{"application", false, func(n *node) {
-			l.object(n, "application",
-				row{"plans", false, func(n *node) { l.readPlans(n, c) }},
-				row{"operations", false, func(n *node) { l.readOperations(n, c) }},
-				row{"limits", false, l.listed("limits", func(n *node) { c.limits = append(c.limits, l.readLimit(n)) })},
-			)
-		}},
-	)
-	if at != nil && version != "" && version != "1" {
-		l.wrong(at, "write weir: 1", "version %s of the policy form is unknown to this program", show(version))
-	}
+	l.object(root, "a policy", l.policyRows(c)...)
 	return c
 }
 
-func (l *loader) named(what string, to *string) func(*node) {
-	return func(n *node) {
-		if l.checkName(n, what) {
-			*to = n.text
-		}
+// policyRows are the fields of a policy.
+func (l *loader) policyRows(c *config) []row {
+	return []row{
+		{"weir", true, "The version of this form: 1.", value{versionForm, l.version}},
+		{"name", false, "The policy's name.", l.aName("the policy", &c.nameAt)},
+		{"revision", false, "Raised when limits change; a lower one never rewrites stored balances.", l.number("revision", &c.revision, 0, math.MaxUint32)},
+		{"store", false, "Where counters live, as a URL; --store overrides it.", at(&c.storeAt, l.text("store", &c.store))},
+		{"edge_store", false, "Where edge rules are counted: in this process's memory, or shared in the store.", l.word("edge_store", &c.edgeStore, "memory", "shared")},
+		{"log_keys", false, "How callers appear in logs: hashed, as they are, or not at all.", l.word("log_keys", &c.logKeys, "hash", "plain", "none")},
+		{"header_styles", false, "The header fields of answers.", l.styles(&c.styles)},
+		{"cors", false, "Which pages of other origins may read a refusal.", l.fields("cors", func(*node) []row {
+			return []row{{"origins", true, "Origins as a browser sends them.", l.each("origins", value{textForm, func(n *node) { l.origin(n, &c.origins) }})}}
+		})},
+		{"auth", false, "How callers prove who they are.", l.fields("auth", func(*node) []row { return l.authRows(&c.auth) })},
+		{"accounts", false, "What is known of accounts beside their tokens: plans they keep, overrides, bans, billing days.", l.fields("accounts", func(*node) []row { return l.accountsRows(c) })},
+		{"callers", false, "Who may be calling: names for by:, and where each is taken from.", value{
+			func() *schema { return mapOf(nameForms, textForm()) },
+			func(n *node) { l.readCallers(n, c) },
+		}},
+		{"trusted_proxies", false, "Networks whose X-Forwarded-For is believed.", l.prefixes("trusted_proxies", &c.proxies, l.wideProxy)},
+		{"exempt", false, "What no layer ever limits.", l.listed("exempt", l.fields("an exemption", func(n *node) []row {
+			return l.exemptRows(addRule(&c.exempt, n))
+		}))},
+		{"edge", false, "Limits against abuse, by address.", l.listed("edge", l.fields("an edge rule", func(n *node) []row {
+			return l.edgeRows(addRule(&c.edge, n))
+		}))},
+		{"gateway", false, "Fairness between integrators, by API key.", l.fields("gateway", func(n *node) []row { return l.gatewayRows(c, n) })},
+		{"application", false, "Business limits: accounts, plans and operations.", l.fields("application", func(*node) []row { return l.applicationRows(c) })},
 	}
+}
+
+func (l *loader) applicationRows(c *config) []row {
+	return []row{
+		{"plans", false, "The limits of every plan: operation and limit.", value{l.plansForm, func(n *node) { l.readPlans(n, c) }}},
+		{"operations", false, "What plans limit.", l.named("operations", "an operation",
+			func() *schema { return objectForm(l.operationRows(new(ruleConf))) },
+			func(key, v *node) {
+				o := addRule(&c.operations, v)
+				o.name = key
+				l.object(v, "an operation", l.operationRows(o)...)
+			})},
+		{"limits", false, "Limits beside those of plans.", l.listed("limits", l.fields("a limit", func(n *node) []row {
+			return l.limitRows(addRule(&c.limits, n))
+		}))},
+	}
+}
+
+// addRule begins a rule of a list.
+func addRule(to *[]*ruleConf, at *node) *ruleConf {
+	c := &ruleConf{at: at, priority: -1}
+	*to = append(*to, c)
+	return c
+}
+
+// at remembers where a value stands, too.
+func at(to **node, v value) value {
+	return value{v.form, func(n *node) {
+		*to = n
+		v.read(n)
+	}}
+}
+
+func versionForm() *schema { return &schema{Type: scalarTypes, Examples: []string{"1"}} }
+
+func (l *loader) version(n *node) {
+	var version string
+	if l.text("weir", &version).read(n); version != "" && version != "1" {
+		l.wrong(n, codeVersion, "write weir: 1", "version %s of the policy form is unknown to this program", show(version))
+	}
+}
+
+// aName reads a name, and remembers where it stands.
+func (l *loader) aName(whose string, to **node) value {
+	return value{nameForms, func(n *node) {
+		if l.checkName(n, whose) {
+			*to = n
+		}
+	}}
 }
 
 func (l *loader) origin(n *node, to *[]string) {
@@ -144,51 +102,58 @@ func (l *loader) origin(n *node, to *[]string) {
 	}
 	u, err := url.Parse(n.text)
 	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || n.text != u.Scheme+"://"+u.Host {
-		l.wrong(n, "write scheme and host as a browser sends them, such as https://shop.example", "%s is not an origin", show(n.text))
+		l.wrong(n, codeOrigin, "write scheme and host as a browser sends them, such as https://shop.example", "%s is not an origin", show(n.text))
 		return
 	}
 	*to = append(*to, strings.ToLower(n.text))
 }
 
-func (l *loader) readAuth(n *node, c *authConf) {
-	l.object(n, "auth",
-		row{"jwt", false, func(n *node) { c.jwt = l.readJWT(n) }},
-		row{"api_keys", false, func(n *node) {
-			l.object(n, "api_keys",
-				row{"header", true, func(n *node) { c.headerAt, c.header = n, l.headerName(n, n.text) }},
-				row{"file", true, keep(&c.keyFile)},
-			)
+func (l *loader) authRows(c *authConf) []row {
+	return []row{
+		{"jwt", false, "How the token of Authorization: Bearer is verified.", value{
+			func() *schema { return objectForm(l.jwtRows(new(JWT), new([]string))) },
+			func(n *node) { c.jwt = l.readJWT(n) },
 		}},
-	)
+		{"api_keys", false, "How API keys are found.", l.fields("api_keys", func(*node) []row {
+			return []row{
+				{"header", true, "The header that carries the key.", value{textForm, func(n *node) { c.headerAt, c.header = n, l.headerName(n, n.text) }}},
+				{"file", true, "A file with one OWNER PLAN SHA256HEX a line.", keep(&c.keyFile)},
+			}
+		})},
+	}
 }
 
 func (l *loader) readJWT(n *node) *JWT {
 	j := new(JWT)
 	var sources []string
-	source := func(name string, read func(*node)) row {
-		return row{name, false, func(n *node) {
-			sources = append(sources, name)
+	l.object(n, "jwt", l.jwtRows(j, &sources)...)
+	if len(sources) != 1 && n.shape == object {
+		l.wrong(n, codeKeySources, "one of hs256_secret_env, public_key_file and jwks_url says how tokens are verified", "jwt has %d sources of keys instead of one", len(sources))
+	}
+	return j
+}
+
+func (l *loader) jwtRows(j *JWT, sources *[]string) []row {
+	source := func(name string, read func(*node)) value {
+		return value{textForm, func(n *node) {
+			*sources = append(*sources, name)
 			if l.is(n, scalar, name) {
 				read(n)
 			}
 		}}
 	}
-	l.object(n, "jwt",
-		source("hs256_secret_env", func(n *node) {
+	return []row{
+		{"hs256_secret_env", false, "The environment variable that holds the HS256 secret of 32 bytes or more.", source("hs256_secret_env", func(n *node) {
 			if j.SecretEnv = n.text; strings.Trim(strings.ToUpper(n.text), "ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_") != "" || n.text == "" {
-				l.wrong(n, "write the variable's name, never the secret", "this is not the name of an environment variable")
+				l.wrong(n, codeSecretName, "write the variable's name, never the secret", "this is not the name of an environment variable")
 				l.hideLast() // it may be the secret
 			}
-		}),
-		source("public_key_file", func(n *node) { j.PublicKey = l.publicKey(n) }),
-		source("jwks_url", func(n *node) { j.JWKS = l.jwksURL(n) }),
-		row{"issuer", false, l.text("issuer", &j.Issuer)},
-		row{"audience", false, l.text("audience", &j.Audience)},
-	)
-	if len(sources) != 1 && n.shape == object {
-		l.wrong(n, "one of hs256_secret_env, public_key_file and jwks_url says how tokens are verified", "jwt has %d sources of keys instead of one", len(sources))
+		})},
+		{"public_key_file", false, "A PEM file with a public key or certificate.", source("public_key_file", func(n *node) { j.PublicKey = l.publicKey(n) })},
+		{"jwks_url", false, "The https URL of a key set.", source("jwks_url", func(n *node) { j.JWKS = l.jwksURL(n) })},
+		{"issuer", false, "What iss must be.", l.text("issuer", &j.Issuer)},
+		{"audience", false, "What aud must contain.", l.text("audience", &j.Audience)},
 	}
-	return j
 }
 
 // headerName checks the name of a header and puts it into canonical form.
@@ -199,12 +164,12 @@ func (l *loader) headerName(n *node, name string) string {
 	const special = "!#$%&'*+-.^_`|~"
 	for _, r := range name {
 		if r > 0x7e || !('a' <= r && r <= 'z' || 'A' <= r && r <= 'Z' || '0' <= r && r <= '9' || strings.ContainsRune(special, r)) {
-			l.wrong(n, "", "%s is not the name of a header", show(name))
+			l.wrong(n, codeHeaderName, "", "%s is not the name of a header", show(name))
 			return ""
 		}
 	}
 	if name == "" {
-		l.wrong(n, "", "the name of the header is empty")
+		l.wrong(n, codeHeaderName, "", "the name of the header is empty")
 	}
 	return http.CanonicalHeaderKey(name)
 }
@@ -218,100 +183,110 @@ func (l *loader) readCallers(n *node, c *config) {
 	}
 }
 
-// What all rules have in common, as rows.
+// What rules have in common, as rows.
 
-func (l *loader) matchRow(c *ruleConf) row {
-	return row{"match", false, func(n *node) {
-		c.matchAt = n
-		l.each("match", func(n *node) {
-			if l.is(n, scalar, "match") {
-				c.match = append(c.match, n)
-			}
-		})(n)
-	}}
+// texts collects the scalars of a list, or the only one.
+func (l *loader) texts(what string, to *[]*node) value {
+	return l.each(what, value{textForm, func(n *node) {
+		if l.is(n, scalar, what) {
+			*to = append(*to, n)
+		}
+	}})
+}
+
+func (l *loader) matchRow(c *ruleConf, need bool) row {
+	return row{"match", need, "The routes: patterns of net/http.ServeMux, such as POST /orders/{id}.", at(&c.matchAt, l.texts("match", &c.match))}
 }
 
 func (l *loader) pathRow(c *ruleConf, need bool) row {
-	return row{"path", need, l.each("path", func(n *node) {
-		if l.is(n, scalar, "path") {
-			c.path = append(c.path, n)
-		}
-	})}
+	return row{"path", need, "Paths: /api/* is all below /api/, without a star it is exact.", l.texts("path", &c.path)}
 }
 
-func (l *loader) nameRow(c *ruleConf, what string) row {
-	return row{"name", true, func(n *node) {
-		if l.checkName(n, what) {
-			c.name = n
-		}
-	}}
+func (l *loader) byRow(c *ruleConf) row {
+	return row{"by", true, "Who shares a counter: a caller, several of which the first present one counts, or everyone.",
+		value{func() *schema { return oneOrList(textForm()) }, func(n *node) { c.by = n }}}
 }
 
 func (l *loader) answerRows(c *ruleConf) []row {
 	return []row{
-		{"mode", false, l.word("mode", &c.mode, "enforce", "shadow", "off")},
-		{"header_styles", false, l.styles(&c.styles)},
-		{"denied", false, func(n *node) { c.deniedAt = n; l.readDenied(n, &c.denied) }},
-		{"on_store_error", false, l.word("on_store_error", &c.onFail, "allow", "deny", "local")},
-		{"share", false, func(n *node) { c.shareAt = n; c.share = l.share(n) }},
+		{"mode", false, "Whether it refuses, only watches, or does nothing.", l.word("mode", &c.mode, "enforce", "shadow", "off")},
+		{"header_styles", false, "The header fields of answers; the policy's without it.", l.styles(&c.styles)},
+		{"denied", false, "What a refused caller is told.", at(&c.deniedAt, l.fields("denied", func(*node) []row { return l.deniedRows(&c.denied) }))},
+		{"on_store_error", false, "What happens when the store does not answer.", l.word("on_store_error", &c.onFail, "allow", "deny", "local")},
+		{"share", false, "With on_store_error: local, the part of the limit that one process enforces.", at(&c.shareAt, value{textForm, func(n *node) { c.share = l.share(n) }})},
 	}
 }
 
 func (l *loader) countRows(c *ruleConf) []row {
 	return []row{
-		{"count", false, l.word("count", &c.count, "always", "on_success")},
-		{"success", false, func(n *node) { c.successAt = n; c.success = l.statusRange(n) }},
-		{"cost", false, keep(&c.cost)},
-		{"when", false, keep(&c.when)},
-		{"case", false, l.word("case", &c.letters, "exact", "ignore")},
+		{"count", false, "Whether every call counts, or only those that succeed.", l.word("count", &c.count, "always", "on_success")},
+		{"success", false, "The statuses that are success, with count: on_success.", at(&c.successAt, value{textForm, func(n *node) { c.success = l.statusRange(n) }})},
+		{"cost", false, "What one call counts: a number, header.NAME or an expression; 0 skips the limit.", keep(&c.cost)},
+		{"when", false, "An expression: the limit holds only for requests of which it is true.", keep(&c.when)},
+		{"case", false, "Whether literals of patterns and values of path.NAME tell upper from lower case.", l.word("case", &c.letters, "exact", "ignore")},
 	}
 }
 
-func (l *loader) readExempt(n *node) *ruleConf {
-	c := &ruleConf{at: n}
-	l.object(n, "an exemption", l.nameRow(c, "an exemption"), l.pathRow(c, true),
-		row{"because", false, l.text("because", &c.because)})
-	return c
+func (l *loader) exemptRows(c *ruleConf) []row {
+	return []row{
+		{"name", true, "The exemption's name.", l.aName("an exemption", &c.name)},
+		l.pathRow(c, true),
+		{"because", false, "The reason.", l.text("because", &c.because)},
+	}
 }
 
-func (l *loader) readEdge(n *node) *ruleConf {
-	c := &ruleConf{at: n, priority: -1}
-	rows := append([]row{l.nameRow(c, "a limit"), l.pathRow(c, false),
-		{"limit", true, l.limits(&c.limit)},
-		{"by", true, keep(&c.by)},
-		{"priority", false, func(n *node) {
-			c.priorityNode = n
-			l.number("priority", &c.priority, 0, math.MaxInt32)(n)
-		}},
-		{"except_ips", false, l.prefixes("except_ips", &c.except, func(n *node, p netip.Prefix) {
+func (l *loader) edgeRows(c *ruleConf) []row {
+	return append([]row{
+		{"name", true, "The limit's name, to which its counters belong.", l.aName("a limit", &c.name)},
+		l.pathRow(c, false),
+		{"limit", true, "The limit, or a list of limits.", l.limits(&c.limit)},
+		l.byRow(c),
+		{"priority", false, "The place among the edge rules, lower ones first; also that of the WAF rule.", at(&c.priorityNode, l.number("priority", &c.priority, 0, math.MaxInt32))},
+		{"except_ips", false, "Networks for which the rule does not hold.", l.prefixes("except_ips", &c.except, func(n *node, p netip.Prefix) {
 			c.exceptIPs = append(c.exceptIPs, p)
 			if p.Bits() == 0 {
-				l.doubt(n, "name the networks that are meant", "the rule holds for nobody who calls from %s", show(n.text))
+				l.doubt(n, codeExceptAll, "name the networks that are meant", "the rule holds for nobody who calls from %s", show(n.text))
 			}
-		})}}, l.answerRows(c)...)
-	l.object(n, "an edge rule", rows...)
-	return c
+		})},
+	}, l.answerRows(c)...)
 }
 
-func (l *loader) readGateway(n *node, c *config) {
+func (l *loader) gatewayRows(c *config, n *node) []row {
 	c.gateway.at = n
-	rows := append([]row{l.matchRow(&c.gateway), {"plans", true, func(n *node) {
-		if !l.is(n, object, "plans") {
-			return
-		}
-		if len(n.fields) == 0 {
-			l.wrong(n, needed["plans"], "plans names no plan")
-		}
-		for _, f := range n.fields {
-			if f.value.shape == broken || !l.checkName(f.key, "a plan") {
-				continue
+	plans := l.named("plans", "a plan", func() *schema { return l.limits(nil).form() }, func(key, v *node) {
+		p := planLimits{name: key}
+		l.limits(&p.limits).read(v)
+		c.gatewayPlans = append(c.gatewayPlans, p)
+	})
+	return append([]row{
+		l.matchRow(&c.gateway, false),
+		{"plans", true, "The limits of every gateway plan.", value{plans.form, func(n *node) {
+			if n.shape == object && len(n.fields) == 0 {
+				l.wrong(n, codeNoPlan, needed["plans"], "plans names no plan")
 			}
-			p := planLimits{name: f.key}
-			l.limits(&p.limits)(f.value)
-			c.gatewayPlans = append(c.gatewayPlans, p)
-		}
-	}}}, l.answerRows(&c.gateway)...)
-	l.object(n, "gateway", rows...)
+			plans.read(n)
+		}}},
+	}, l.answerRows(&c.gateway)...)
+}
+
+// plansForm is the form of application.plans, in which two names are reserved.
+func (l *loader) plansForm() *schema {
+	plan := objectForm([]row{{"since", false, "Of a version such as free@2: the date from which new accounts have it.", value{textForm, nil}}})
+	plan.Others = l.limits(nil).form()
+	s := objectForm(l.planRows(new(config)))
+	s.Others = plan
+	return s
+}
+
+func (l *loader) planRows(c *config) []row {
+	return []row{
+		{"from", false, "Where a caller's plans are taken from: jwt.CLAIM, or api_key.plan.", keep(&c.from)},
+		{"order", false, "The plans, the lowest first, which is also the default.", l.listed("order", value{nameForms, func(n *node) {
+			if l.checkName(n, "a plan") {
+				c.order = append(c.order, n)
+			}
+		}})},
+	}
 }
 
 func (l *loader) readPlans(n *node, c *config) {
@@ -319,22 +294,15 @@ func (l *loader) readPlans(n *node, c *config) {
 		return
 	}
 	c.plansAt = n
+	rows := l.planRows(c)
 	for _, f := range n.fields {
-		switch {
-		case f.value.shape == broken:
-		case f.key.text == "from":
-			c.from = f.value
-		case f.key.text == "order":
-			l.listed("order", func(n *node) {
-				if l.checkName(n, "a plan") {
-					c.order = append(c.order, n)
-				}
-			})(f.value)
-		default:
-			name, number, versioned, ok := l.planKey(f.key)
-			if !ok || !l.is(f.value, object, "a plan") {
-				continue
+		if r := find(rows, f.key.text); r != nil {
+			if f.value.shape != broken {
+				r.read(f.value)
 			}
+			continue
+		}
+		if name, number, versioned, ok := l.planKey(f.key); ok && l.is(f.value, object, "a plan") {
 			p := planConf{name: name, number: number, versioned: versioned}
 			for _, o := range f.value.fields {
 				if versioned && o.key.text == "since" {
@@ -345,7 +313,7 @@ func (l *loader) readPlans(n *node, c *config) {
 				if o.value.shape == scalar && o.value.text == "unlimited" {
 					op.unlimited = true
 				} else {
-					l.limits(&op.limits)(o.value)
+					l.limits(&op.limits).read(o.value)
 				}
 				p.operations = append(p.operations, op)
 			}
@@ -354,30 +322,18 @@ func (l *loader) readPlans(n *node, c *config) {
 	}
 }
 
-func (l *loader) readOperations(n *node, c *config) {
-	if !l.is(n, object, "operations") {
-		return
-	}
-	for _, f := range n.fields {
-		if f.value.shape == broken || !l.checkName(f.key, "an operation") {
-			continue
-		}
-		o := &ruleConf{at: f.value, name: f.key}
-		match := l.matchRow(o)
-		match.need = true
-		l.object(f.value, "an operation", append(append([]row{match}, l.countRows(o)...), l.answerRows(o)...)...)
-		c.operations = append(c.operations, o)
-	}
+func (l *loader) operationRows(c *ruleConf) []row {
+	return append(append([]row{l.matchRow(c, true)}, l.countRows(c)...), l.answerRows(c)...)
 }
 
-func (l *loader) readLimit(n *node) *ruleConf {
-	c := &ruleConf{at: n}
-	rows := []row{l.nameRow(c, "a limit"), l.matchRow(c),
-		{"by", true, keep(&c.by)},
-		{"limit", true, l.limits(&c.limit)},
-		{"anonymous", false, func(n *node) { c.anonAt = n; l.limits(&c.anon)(n) }}}
-	l.object(n, "a limit", append(append(rows, l.countRows(c)...), l.answerRows(c)...)...)
-	return c
+func (l *loader) limitRows(c *ruleConf) []row {
+	return append(append([]row{
+		{"name", true, "The limit's name, to which its counters belong.", l.aName("a limit", &c.name)},
+		l.matchRow(c, false),
+		l.byRow(c),
+		{"limit", true, "The limit, or a list of limits.", l.limits(&c.limit)},
+		{"anonymous", false, "The limit of callers who are known by their address only.", at(&c.anonAt, l.limits(&c.anon))},
+	}, l.countRows(c)...), l.answerRows(c)...)
 }
 
 // share reads 1/N or 1/replicas, which is 0.
@@ -391,7 +347,7 @@ func (l *loader) share(n *node) int {
 	}
 	v, err := strconv.Atoi(parts)
 	if !ok || err != nil || v < 1 || v > maxParts || parts[0] < '1' || parts[0] > '9' {
-		l.wrong(n, "write 1/4 for a quarter, or 1/replicas for an equal part for each process", "%s is not a share", show(n.text))
+		l.wrong(n, codeShare, "write 1/4 for a quarter, or 1/replicas for an equal part for each process", "%s is not a share", show(n.text))
 		return 0
 	}
 	return v
@@ -405,37 +361,39 @@ func (l *loader) statusRange(n *node) StatusRange {
 	a, aerr := strconv.Atoi(strings.TrimSpace(from))
 	b, berr := strconv.Atoi(strings.TrimSpace(to))
 	if l.is(n, scalar, "success") && (aerr != nil || berr != nil || a < 100 || b > 599 || a > b) {
-		l.wrong(n, "write two statuses such as 200-299", "%s is not a range of statuses from 100 to 599", show(n.text))
+		l.wrong(n, codeStatusRange, "write two statuses such as 200-299", "%s is not a range of statuses from 100 to 599", show(n.text))
 	}
 	return StatusRange{a, b}
 }
 
-func (l *loader) readDenied(n *node, to *Denied) {
-	l.object(n, "denied",
-		row{"message", false, func(n *node) {
+func (l *loader) deniedRows(to *Denied) []row {
+	return []row{
+		{"message", false, "The sentence; it knows {{.Limit}}, {{.Count}}, {{.Unit}}, {{.Name}}, {{.Operation}}, {{.Plan}}, {{.Wait}}, {{.At}} and {{.UpgradeURL}}.", value{textForm, func(n *node) {
 			var text string
-			if l.text("message", &text)(n); text != "" {
+			if l.text("message", &text).read(n); text != "" {
 				to.Message = l.message(n)
 			}
-		}},
-		row{"upgrade_url", false, func(n *node) {
-			if !l.is(n, scalar, "upgrade_url") {
-				return
-			}
-			u, err := url.Parse(n.text)
-			if err != nil || n.text == "" || u.Scheme != "" && u.Scheme != "http" && u.Scheme != "https" || u.Scheme != "" && u.Host == "" || u.Opaque != "" {
-				l.wrong(n, "write a path such as /billing, or an https URL", "%s is not a link", show(n.text))
-				return
-			}
-			to.UpgradeURL = n.text
-		}},
-	)
+		}}},
+		{"upgrade_url", false, "Where a caller can get more: a path, or an https URL.", value{textForm, func(n *node) { l.link(n, &to.UpgradeURL) }}},
+	}
+}
+
+func (l *loader) link(n *node, to *string) {
+	if !l.is(n, scalar, "upgrade_url") {
+		return
+	}
+	u, err := url.Parse(n.text)
+	if err != nil || n.text == "" || u.Scheme != "" && u.Scheme != "http" && u.Scheme != "https" || u.Scheme != "" && u.Host == "" || u.Opaque != "" {
+		l.wrong(n, codeLink, "write a path such as /billing, or an https URL", "%s is not a link", show(n.text))
+		return
+	}
+	*to = n.text
 }
 
 // wideProxy warns of a network that lets many strangers name any address.
 func (l *loader) wideProxy(n *node, p netip.Prefix) {
 	private := p.Addr().IsPrivate() || p.Addr().IsLoopback()
 	if p.Addr().Is4() && p.Bits() < 8 || p.Addr().Is6() && p.Bits() < 16 && !private {
-		l.doubt(n, "name the networks of your own proxies", "whoever calls from %s can claim any address in X-Forwarded-For", show(n.text))
+		l.doubt(n, codeWideProxy, "name the networks of your own proxies", "whoever calls from %s can claim any address in X-Forwarded-For", show(n.text))
 	}
 }

@@ -38,7 +38,7 @@ func (l *loader) planKey(n *node) (name *node, number int, versioned, ok bool) {
 	}
 	number, err := strconv.Atoi(version)
 	if err != nil || number < 1 || number > maxVersion || version[0] == '0' || version[0] == '+' {
-		l.wrong(n, "write "+base+"@2 for its second version", "%s is not a version of plan %s", show(n.text), base)
+		l.wrong(n, codePlanVersion, "write "+base+"@2 for its second version", "%s is not a version of plan %s", show(n.text), base)
 		return n, 1, true, false
 	}
 	return &alone, number, true, true
@@ -56,7 +56,7 @@ func (l *loader) since(n *node, p *planConf) {
 			return
 		}
 	}
-	l.wrong(n, "write a date, 2027-01-01, which begins at 00:00 UTC, or a time, 2027-01-01T00:00:00+01:00", "%s is not an instant", show(n.text))
+	l.wrong(n, codePlanVersion, "write a date, 2027-01-01, which begins at 00:00 UTC, or a time, 2027-01-01T00:00:00+01:00", "%s is not an instant", show(n.text))
 }
 
 // compileEditions files the versions of every plan in their order, and gives
@@ -93,7 +93,7 @@ func (k *compiler) checkVersions(name string, of []*planConf) {
 	for i, p := range of {
 		switch {
 		case i == 0 && p.sinceAt != nil:
-			k.wrong(p.sinceAt, "remove the line", "%s@%d is the first version of plan %s, and so has been in force since ever", name, p.number, name)
+			k.wrong(p.sinceAt, codePlanVersion, "remove the line", "%s@%d is the first version of plan %s, and so has been in force since ever", name, p.number, name)
 			continue
 		case i == 0:
 			continue
@@ -101,9 +101,9 @@ func (k *compiler) checkVersions(name string, of []*planConf) {
 		last := of[i-1]
 		switch {
 		case p.number == last.number:
-			k.wrong(p.name, "keep one of the two", "version %d of plan %s stands twice in the file (line %d)", p.number, name, last.name.line)
+			k.wrong(p.name, codePlanVersion, "keep one of the two", "version %d of plan %s stands twice in the file (line %d)", p.number, name, last.name.line)
 		case p.since < last.since:
-			k.wrong(p.at(), "give it a later date, or a lower number", "%s@%d comes after %s@%d, but began before it", name, p.number, name, last.number)
+			k.wrong(p.at(), codePlanVersion, "give it a later date, or a lower number", "%s@%d comes after %s@%d, but began before it", name, p.number, name, last.number)
 		}
 	}
 }
@@ -143,7 +143,7 @@ func (k *compiler) byEdition(c *ruleConf) (all []*planLimits, ok bool) {
 	name := c.name.text
 	anywhere := slices.ContainsFunc(k.plans, func(p planConf) bool { return p.listed(name) != nil })
 	if !anywhere {
-		k.wrong(c.name, "list it in a plan, for example "+name+": quota 100/day, or "+name+": unlimited", "no plan lists the operation %s", show(name))
+		k.wrong(c.name, codeUnlisted, "list it in a plan, for example "+name+": quota 100/day, or "+name+": unlimited", "no plan lists the operation %s", show(name))
 		return nil, false
 	}
 	var below []*planLimits // what the next lower plan says, each once
@@ -156,14 +156,14 @@ func (k *compiler) byEdition(c *ruleConf) (all []*planLimits, ok bool) {
 				own = before
 			}
 			if own == nil && len(below) > 1 {
-				k.wrong(p.nameOr(c.name), "list it, for example "+name+": quota 100/day", "%s does not list the operation %s, and the versions of the next lower plan differ in it", p.label(plan, k.p.versioned[i]), show(name))
+				k.wrong(p.nameOr(c.name), codeUnlisted, "list it, for example "+name+": quota 100/day", "%s does not list the operation %s, and the versions of the next lower plan differ in it", p.label(plan, k.p.versioned[i]), show(name))
 				return nil, false
 			}
 			if own == nil && len(below) == 1 {
 				own = below[0]
 			}
 			if own == nil {
-				k.wrong(c.name, "add it to that plan, for example "+name+": quota 100/day, or "+name+": unlimited", "%s does not list the operation %s, and no lower plan does", p.label(plan, k.p.versioned[i]), show(name))
+				k.wrong(c.name, codeUnlisted, "add it to that plan, for example "+name+": quota 100/day, or "+name+": unlimited", "%s does not list the operation %s, and no lower plan does", p.label(plan, k.p.versioned[i]), show(name))
 				return nil, false
 			}
 			before = own

@@ -38,6 +38,7 @@ const (
 // node is one value of the document: the part of YAML that a policy uses.
 type node struct {
 	shape     shape
+	in        *page
 	line, col int
 	width     int    // characters to underline
 	text      string // of a scalar, unquoted
@@ -62,32 +63,42 @@ func (n *node) get(name string) *node {
 	return nil
 }
 
-// document is a file that is being read, with the mistakes found so far.
+// page is one file of a policy.
+type page struct {
+	file  string // as messages name it
+	lines []string
+}
+
+// document is a policy that is being read, with the mistakes found so far.
 type document struct {
-	file     string
-	source   []string
+	*page    // the file that is being read
 	problems Problems
 	full     bool // there are more than are kept
 }
 
-func (d *document) report(s Severity, line, col, width int, hint, format string, args ...any) {
+func (d *document) report(s Severity, code Code, line, col, width int, hint, format string, args ...any) {
+	d.reportIn(d.page, s, code, line, col, width, hint, format, args...)
+}
+
+// reportIn reports a problem in one of the files.
+func (d *document) reportIn(p *page, s Severity, code Code, line, col, width int, hint, format string, args ...any) {
 	if len(d.problems) >= maxProblems {
 		if d.full || s == Warning {
 			return
 		}
 		d.full = true
-		line, format, args, hint = 0, "there are more mistakes than these %d", []any{maxProblems}, "mend these first"
+		code, line, format, args, hint = codeTooLarge, 0, "there are more mistakes than these %d", []any{maxProblems}, "mend these first"
 	}
 	d.problems = append(d.problems, Problem{
-		Severity: s, File: d.file, Line: line, Col: col,
+		Severity: s, Code: code, File: p.file, Line: line, Col: col,
 		Message: fmt.Sprintf(format, args...), Hint: hint,
-		Excerpt: excerpt(d.source, line, col, width),
+		Excerpt: excerpt(p.lines, line, col, width),
 	})
 }
 
 // wrong reports a mistake at a node; hint may be "".
-func (d *document) wrong(n *node, hint, format string, args ...any) {
-	d.report(Error, n.line, n.col, n.width, hint, format, args...)
+func (d *document) wrong(n *node, code Code, hint, format string, args ...any) {
+	d.reportIn(d.pageOf(n), Error, code, n.line, n.col, n.width, hint, format, args...)
 }
 
 // inside is a part of a scalar, of so many characters from one on: where the
@@ -97,10 +108,11 @@ func (d *document) inside(n *node, from, width int) *node {
 	if !n.plain {
 		start++ // the quote
 	}
-	if n.line < 1 || n.line > len(d.source) || start < 0 {
+	lines := d.pageOf(n).lines
+	if n.line < 1 || n.line > len(lines) || start < 0 {
 		return n
 	}
-	line := []rune(d.source[n.line-1])
+	line := []rune(lines[n.line-1])
 	if start > len(line) || !strings.HasPrefix(string(line[start:]), n.text) {
 		return n
 	}
@@ -109,9 +121,17 @@ func (d *document) inside(n *node, from, width int) *node {
 	return &part
 }
 
+// pageOf is the file that a node stands in.
+func (d *document) pageOf(n *node) *page {
+	if n.in != nil {
+		return n.in
+	}
+	return d.page
+}
+
 // doubt reports a finding at a node.
-func (d *document) doubt(n *node, hint, format string, args ...any) {
-	d.report(Warning, n.line, n.col, n.width, hint, format, args...)
+func (d *document) doubt(n *node, code Code, hint, format string, args ...any) {
+	d.reportIn(d.pageOf(n), Warning, code, n.line, n.col, n.width, hint, format, args...)
 }
 
 // hideLast takes the line out of the last report.
@@ -144,17 +164,17 @@ func (d *document) parse(text []byte) *node {
 			continue
 		}
 		if _, ok := doc.Body.(*ast.DirectiveNode); ok {
-			d.wrong(d.at(doc.Body), "remove the line", "YAML directives are not used in a policy")
+			d.wrong(d.at(doc.Body), codeYAML, "remove the line", "YAML directives are not used in a policy")
 			continue
 		}
 		if root != nil {
-			d.wrong(d.at(doc.Body), "remove the `---` line, or keep the second document in a file of its own", "a second document begins here; a policy is one document")
+			d.wrong(d.at(doc.Body), codeSecondDocument, "remove the `---` line, or keep the second document in a file of its own", "a second document begins here; a policy is one document")
 			break
 		}
 		root = d.convert(doc.Body, 0)
 	}
 	if root == nil && len(d.problems) == 0 {
-		d.report(Error, 0, 0, 0, beginning, "the file is empty")
+		d.report(Error, codeEmptyFile, 0, 0, 0, beginning, "the file is empty")
 	}
 	return root
 }
@@ -172,36 +192,36 @@ func parseYAML(text []byte) (f *ast.File, err error) {
 // readable checks what must hold before the parser may see the text.
 func (d *document) readable(text []byte) bool {
 	if len(text) > maxFile {
-		d.report(Error, 0, 0, 0, "a policy of this size is usually a wrong file; split what is generated", "the file has %d bytes; at most %d are read", len(text), maxFile)
+		d.report(Error, codeTooLarge, 0, 0, 0, "a policy of this size is usually a wrong file; split what is generated", "the file has %d bytes; at most %d are read", len(text), maxFile)
 		return false
 	}
-	d.source = strings.Split(string(text), "\n")
+	d.lines = strings.Split(string(text), "\n")
 	if bytes.HasPrefix(text, []byte("\xef\xbb\xbf")) {
-		d.source[0] = d.source[0][3:]
-		d.report(Error, 1, 1, 1, "save the file as UTF-8 without a byte order mark", "the file begins with a byte order mark")
+		d.lines[0] = d.lines[0][3:]
+		d.report(Error, codeEncoding, 1, 1, 1, "save the file as UTF-8 without a byte order mark", "the file begins with a byte order mark")
 		return false
 	}
-	for i, line := range d.source {
+	for i, line := range d.lines {
 		if len(line) > maxLine {
-			d.report(Error, i+1, 1, 1, "break the line", "the line has %d bytes; at most %d are read", len(line), maxLine)
+			d.report(Error, codeTooLarge, i+1, 1, 1, "break the line", "the line has %d bytes; at most %d are read", len(line), maxLine)
 			return false
 		}
 		at := 0
 		for at < len(line) {
 			r, n := utf8.DecodeRuneInString(line[at:])
 			if r == utf8.RuneError && n == 1 {
-				d.report(Error, i+1, utf8.RuneCountInString(line[:at])+1, 1, "save the file as UTF-8", "byte 0x%02X is not UTF-8", line[at])
+				d.report(Error, codeEncoding, i+1, utf8.RuneCountInString(line[:at])+1, 1, "save the file as UTF-8", "byte 0x%02X is not UTF-8", line[at])
 				return false
 			}
 			if r < ' ' && r != '\t' && !(r == '\r' && at == len(line)-1) {
-				d.report(Error, i+1, utf8.RuneCountInString(line[:at])+1, 1, "remove it", "control character 0x%02X", r)
+				d.report(Error, codeEncoding, i+1, utf8.RuneCountInString(line[:at])+1, 1, "remove it", "control character 0x%02X", r)
 				return false
 			}
 			at += n
 		}
 	}
-	if b := tooMuch(d.source); b != nil {
-		d.report(Error, b.line, b.col, 1, "is this the right file? A policy is short, and 8 levels deep at most", "%s", b.message)
+	if b := tooMuch(d.lines); b != nil {
+		d.report(Error, codeTooLarge, b.line, b.col, 1, "is this the right file? A policy is short, and 8 levels deep at most", "%s", b.message)
 		return false
 	}
 	return true
@@ -293,13 +313,13 @@ func startsValue(before string) bool {
 func (d *document) syntax(err error) {
 	var se *yaml.SyntaxError
 	if !errors.As(err, &se) || se.Token == nil || se.Token.Position == nil {
-		d.report(Error, 0, 0, 0, "", "this is not YAML: %v", err)
+		d.report(Error, codeSyntax, 0, 0, 0, "", "this is not YAML: %v", err)
 		return
 	}
 	line, col := d.locate(se.Token)
 	text := ""
-	if line >= 1 && line <= len(d.source) {
-		text = d.source[line-1]
+	if line >= 1 && line <= len(d.lines) {
+		text = d.lines[line-1]
 	}
 	hint := ""
 	unclosed := strings.Contains(se.Message, "not found") || strings.Contains(se.Message, "could not find end")
@@ -320,12 +340,12 @@ func (d *document) syntax(err error) {
 		hint = "close the bracket, or put the text in quotes; is the file complete?"
 	}
 	if runes := []rune(text); unclosed || col > len(runes) {
-		d.report(Error, line, col, 1, hint, "this is not YAML: %s", printable(se.Message))
+		d.report(Error, codeSyntax, line, col, 1, hint, "this is not YAML: %s", printable(se.Message))
 	} else {
 		for col < len(runes) && runes[col-1] == ' ' {
 			col++
 		}
-		d.report(Error, line, col, 1, hint, "this is not YAML: %s", printable(se.Message))
+		d.report(Error, codeSyntax, line, col, 1, hint, "this is not YAML: %s", printable(se.Message))
 	}
 }
 
@@ -349,19 +369,19 @@ func hasInner(line string) bool {
 // is trusted only where the text stands there.
 func (d *document) locate(t *token.Token) (line, col int) {
 	line, col = t.Position.Line, max(1, t.Position.Column)
-	if line < 1 || line > len(d.source) {
-		return max(1, min(line, len(d.source))), 1
+	if line < 1 || line > len(d.lines) {
+		return max(1, min(line, len(d.lines))), 1
 	}
 	value := t.Value
 	if value == "" {
 		return line, col
 	}
-	text := []rune(d.source[line-1])
+	text := []rune(d.lines[line-1])
 	if col <= len(text) && (strings.HasPrefix(string(text[col-1:]), value) || text[col-1] == '"' || text[col-1] == '\'') {
 		return line, col
 	}
-	if at := strings.Index(d.source[line-1], value); at >= 0 {
-		return line, utf8.RuneCountInString(d.source[line-1][:at]) + 1
+	if at := strings.Index(d.lines[line-1], value); at >= 0 {
+		return line, utf8.RuneCountInString(d.lines[line-1][:at]) + 1
 	}
 	return line, min(col, len(text)+1)
 }
@@ -378,15 +398,15 @@ func (d *document) at(n ast.Node) *node {
 		return d.at(x.Key)
 	}
 	if t == nil || t.Position == nil {
-		return &node{line: 1, col: 1, width: 1}
+		return &node{in: d.page, line: 1, col: 1, width: 1}
 	}
 	line, col := d.locate(t)
 	width := utf8.RuneCountInString(t.Value)
 	if t.Type == token.DoubleQuoteType || t.Type == token.SingleQuoteType {
 		width += 2
 	}
-	if line <= len(d.source) { // a value of several lines is underlined in its first
-		width = min(width, utf8.RuneCountInString(strings.TrimRight(d.source[line-1], " \r"))-col+1)
+	if line <= len(d.lines) { // a value of several lines is underlined in its first
+		width = min(width, utf8.RuneCountInString(strings.TrimRight(d.lines[line-1], " \r"))-col+1)
 	}
-	return &node{line: line, col: col, width: max(1, width)}
+	return &node{in: d.page, line: line, col: col, width: max(1, width)}
 }

@@ -21,7 +21,7 @@ write instead. Without a FILE it reads the one of -c.
 ` + fmt.Sprintf(exitHelp, "there are errors, or warnings with --strict"),
 		Example: `  weir check
   weir check --strict --json examples/little-stage/weir.yaml`,
-		Annotations: map[string]string{formatsKey: "text,json"},
+		Annotations: map[string]string{formatsKey: "text,json,github,sarif"},
 		RunE: func(cmd *cobra.Command, files []string) error {
 			if len(files) == 0 {
 				files = []string{c.config}
@@ -44,6 +44,7 @@ type checkReport struct {
 
 type checkProblem struct {
 	Severity policy.Severity `json:"severity"`
+	Code     policy.Code     `json:"code"`
 	File     string          `json:"file"`
 	Line     int             `json:"line"` // 0: the whole file
 	Column   int             `json:"column"`
@@ -54,43 +55,67 @@ type checkProblem struct {
 
 func check(c *common, files []string, strict bool) error {
 	rep := checkReport{SchemaVersion: 1, Files: files, Problems: []checkProblem{}}
+	var all []policy.Problem
 	for _, file := range files {
-		if _, err := os.Stat(file); errors.Is(err, fs.ErrNotExist) {
-			return usage("weir check examples/little-stage/weir.yaml", "there is no policy file %s", file)
-		} else if err != nil {
-			return fmt.Errorf("the policy cannot be read: %w", err)
-		}
-		p, err := loadPolicy(file)
-		var found policy.Problems
-		switch {
-		case err == nil:
-			found = p.Warnings()
-		case !errors.As(err, &found):
+		found, err := problemsOf(file)
+		if err != nil {
 			return err
 		}
-		for _, f := range found {
-			if f.Severity == policy.Error {
-				rep.Errors++
-			} else {
-				rep.Warnings++
-			}
-			rep.Problems = append(rep.Problems, checkProblem{f.Severity, f.File, f.Line, f.Col, f.Message, f.Hint, f.Excerpt})
-			if c.format == "text" {
-				if _, err := fmt.Fprintln(c.stdout, f.String()); err != nil {
-					return err
-				}
-			}
-		}
+		all = append(all, found...)
 	}
-	if c.format == "json" {
-		if err := writeJSON(c.stdout, rep); err != nil {
-			return err
+	for _, f := range all {
+		if f.Severity == policy.Error {
+			rep.Errors++
+		} else {
+			rep.Warnings++
 		}
-	} else {
+		rep.Problems = append(rep.Problems, checkProblem{f.Severity, f.Code, f.File, f.Line, f.Col, f.Message, f.Hint, f.Excerpt})
+	}
+	if err := writeProblems(c, all, &rep); err != nil {
+		return err
+	}
+	if c.format != "json" {
 		c.say("weir: %s: %s, %s", plural(len(files), "file"), plural(rep.Errors, "error"), plural(rep.Warnings, "warning"))
 	}
 	if rep.Errors > 0 || strict && rep.Warnings > 0 {
 		return errNo{errors.New("the policy has mistakes"), true}
+	}
+	return nil
+}
+
+// problemsOf are the mistakes and findings of one file.
+func problemsOf(file string) (policy.Problems, error) {
+	if _, err := os.Stat(file); errors.Is(err, fs.ErrNotExist) {
+		return nil, usage("weir check examples/little-stage/weir.yaml", "there is no policy file %s", file)
+	} else if err != nil {
+		return nil, fmt.Errorf("the policy cannot be read: %w", err)
+	}
+	p, err := loadPolicy(file)
+	if err == nil {
+		return p.Warnings(), nil
+	}
+	var found policy.Problems
+	if errors.As(err, &found) {
+		return found, nil
+	}
+	return nil, err
+}
+
+func writeProblems(c *common, all []policy.Problem, rep *checkReport) error {
+	switch c.format {
+	case "json":
+		return writeJSON(c.stdout, rep)
+	case "sarif":
+		return writeSARIF(c.stdout, all)
+	}
+	for i := range all {
+		text := all[i].String()
+		if c.format == "github" {
+			text = githubLine(&all[i])
+		}
+		if _, err := fmt.Fprintln(c.stdout, text); err != nil {
+			return err
+		}
 	}
 	return nil
 }
