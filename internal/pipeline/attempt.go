@@ -71,16 +71,13 @@ func newNonce() uint64 { return rand.Uint64() | 1 }
 // backoff waits before another attempt, and reports whether there is time for
 // it. Of a store that is left alone, nobody asks twice.
 func (p *Pipeline) backoff(ctx context.Context, attempt int) bool {
-	if p.breaker.isOpen() {
-		return false
-	}
 	const first, most = 5 * time.Millisecond, 100 * time.Millisecond
 	wait := min(first<<min(attempt, 10), most)
 	wait = wait/2 + rand.N(wait/2)
-	if end, ok := ctx.Deadline(); ok && time.Until(end) <= wait {
+	if end, ok := ctx.Deadline(); ok && time.Until(end) <= wait || p.breaker.refuses(p.clock()+wait) {
 		return false
 	}
-	return sleep(ctx, wait) && !p.breaker.isOpen()
+	return sleep(ctx, wait)
 }
 
 // sleep reports whether it slept to the end.

@@ -122,11 +122,6 @@ func (b *batch) orElse(tries []plan.Write, now int64) []plan.Write {
 // serve decides all takes of a batch: it writes what fits, and refuses only what
 // a state does not fit that the store has just returned.
 func (p *Pipeline) serve(l *lane, pending []*take) {
-	if !p.breaker.allow(p.clock()) {
-		p.stats.skipped.Add(uint64(len(pending)))
-		p.fail(l, pending, p.o.Errors.Open)
-		return
-	}
 	ctx, cancel := p.own(pending[0].ctx)
 	defer cancel()
 	if n := len(pending); n > 1 {

@@ -22,21 +22,15 @@ const (
 	maxPause   = time.Second
 )
 
-// isOpen reports whether the store failed just now.
-func (b *breaker) isOpen() bool {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.open
-}
-
-// refuses reports whether no call may be sent at this time.
+// refuses reports whether nothing may be sent at this time.
 func (b *breaker) refuses(now time.Duration) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.open && now < b.probeAt
 }
 
-// allow reports whether a call may be sent at this time, which then is sent.
+// allow reports whether a trip may be made at this time, which then is made and
+// recorded.
 func (b *breaker) allow(now time.Duration) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()

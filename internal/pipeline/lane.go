@@ -262,10 +262,6 @@ func (p *Pipeline) own(ctx context.Context) (context.Context, context.CancelFunc
 // it must be sure, what may have been applied is not sent again: nothing is
 // given back twice.
 func (p *Pipeline) update(l *lane, u *update) error {
-	if !p.breaker.allow(p.clock()) {
-		p.stats.skipped.Add(1)
-		return p.o.Errors.Open
-	}
 	ctx, cancel := p.own(u.ctx)
 	defer cancel()
 	var known *plan.Cells

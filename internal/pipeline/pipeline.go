@@ -143,8 +143,8 @@ func (p *Pipeline) Take(ctx, asking context.Context, item plan.Key, asks []Ask, 
 	if p.memo(l, t) {
 		return true, nil
 	}
-	if err := p.admit(); err != nil {
-		return false, err
+	if err := p.admit(ctx); err != nil {
+		return false, p.counted(err)
 	}
 	if p.o.NoCoalescing {
 		p.lanes.hold(l)
@@ -156,7 +156,7 @@ func (p *Pipeline) Take(ctx, asking context.Context, item plan.Key, asks []Ask, 
 		p.enter(l, t, nil)
 	}
 	if err := p.wait(ctx, asking, l, t, keep); err != nil {
-		return false, err
+		return false, p.counted(err)
 	}
 	return t.refused, nil
 }
@@ -181,8 +181,8 @@ func (p *Pipeline) memo(l *lane, t *take) (refuses bool) {
 // outcome is unknown is not repeated: it happens at most once. When ctx ends
 // first, it still happens.
 func (p *Pipeline) Update(ctx context.Context, item plan.Key, read bool, next Planner) error {
-	if err := p.admit(); err != nil {
-		return err
+	if err := p.admit(ctx); err != nil {
+		return p.counted(err)
 	}
 	return p.await(ctx, item, &update{ctx: ctx, next: next, read: read, done: make(chan struct{})})
 }
@@ -192,8 +192,8 @@ func (p *Pipeline) Update(ctx context.Context, item plan.Key, read bool, next Pl
 // is and counts on. When nobody knows whether it was done, the next Repay finds
 // out; without nonces it is then not done again.
 func (p *Pipeline) Repay(ctx context.Context, f *Local, item plan.Key, now func() int64) error {
-	if err := p.admit(); err != nil {
-		return err
+	if err := p.admit(ctx); err != nil {
+		return p.counted(err)
 	}
 	for again := true; again; {
 		d := f.begin(item, now(), p.o.Nonces)
@@ -218,7 +218,7 @@ func (p *Pipeline) await(ctx context.Context, item plan.Key, u *update) error {
 	p.enter(l, nil, u)
 	select {
 	case <-u.done:
-		return u.err
+		return p.counted(u.err)
 	case <-ctx.Done():
 		return ctx.Err()
 	}
@@ -231,10 +231,6 @@ type Planner func(known *plan.Cells, now int64, w *plan.Write) bool
 // Read returns the item as the store has it. A caller who leaves says nothing
 // of the store: the trip goes on without it.
 func (p *Pipeline) Read(ctx context.Context, item plan.Key) (*plan.Cells, int64, error) {
-	if !p.breaker.allow(p.clock()) {
-		p.stats.skipped.Add(1)
-		return nil, 0, p.o.Errors.Open
-	}
 	type reply struct {
 		state plan.Cells
 		now   int64
@@ -250,7 +246,7 @@ func (p *Pipeline) Read(ctx context.Context, item plan.Key) (*plan.Cells, int64,
 	}()
 	select {
 	case r := <-replies:
-		return &r.state, r.now, r.err
+		return &r.state, r.now, p.counted(r.err)
 	case <-ctx.Done():
 		return nil, 0, ctx.Err()
 	}
@@ -280,18 +276,30 @@ func (p *Pipeline) Deadline() time.Duration {
 	return p.o.Deadline
 }
 
-// admit turns a call away while the store is left alone. One that may try
-// claims that right when it is sent.
-func (p *Pipeline) admit() error {
+// admit turns a call away whose caller has gone, or while the store is left
+// alone: it need not wait behind others to hear that. It claims nothing.
+func (p *Pipeline) admit(ctx context.Context) error {
 	if p.breaker.refuses(p.clock()) {
-		p.stats.skipped.Add(1)
 		return p.o.Errors.Open
 	}
-	return nil
+	return ctx.Err()
 }
 
-// send is one trip to the store, reported to the breaker.
+// counted counts a call that was not asked.
+func (p *Pipeline) counted(err error) error {
+	if errors.Is(err, p.o.Errors.Open) {
+		p.stats.skipped.Add(1)
+	}
+	return err
+}
+
+// send is one trip to the store, which the breaker allows and hears of. Only
+// what is sent may claim to be the one that tries a store which is left alone:
+// a call that turns out to have nothing to send would hold up all others.
 func (p *Pipeline) send(ctx context.Context, item plan.Key, tries []plan.Write, state *plan.Cells) (applied int, now int64, err error) {
+	if !p.breaker.allow(p.clock()) {
+		return -1, 0, p.o.Errors.Open
+	}
 	p.stats.trips.Add(1)
 	sent := p.o.Clock()
 	applied, now, err = p.o.Store.Apply(ctx, item, tries, state)
