@@ -16,6 +16,7 @@ type matched struct {
 	path    string   // the first reading, for expressions
 	edge    few[*rule]
 	app     few[appHit] // operations and limits
+	trace   *trace      // nil but for who explains
 }
 
 // few is a list whose first elements, mostly all there are, need no memory of
@@ -57,7 +58,10 @@ type appHit struct {
 // an exemption only when all do.
 //
 // The error is a *[RequestError]. Match asks no store.
-func (p *Policy) Match(a *Attributes) (m Match, err error) {
+func (p *Policy) Match(a *Attributes) (m Match, err error) { return p.match(a, nil) }
+
+// match tells tr, unless it is nil, what becomes of every pattern.
+func (p *Policy) match(a *Attributes, tr *trace) (m Match, err error) {
 	method := strings.ToUpper(a.Method)
 	if method == http.MethodConnect || method == http.MethodTrace {
 		return m, &RequestError{http.StatusMethodNotAllowed, "method_not_allowed", "The method " + method + " is not served."}
@@ -67,10 +71,11 @@ func (p *Policy) Match(a *Attributes) (m Match, err error) {
 		return m, err
 	}
 	m.Client = p.client(a)
-	q := request{method: method, preflight: method == http.MethodOptions && isPreflight(a)}
+	host := ""
 	if p.trie.hosts {
-		q.host = normalHost(a.Host)
+		host = normalHost(a.Host)
 	}
+	q := request{method: method, host: host, preflight: method == http.MethodOptions && isPreflight(a), trace: tr}
 	var room [16]hit
 	hits := room[:0]
 	for i := range paths.all() {
@@ -86,6 +91,14 @@ func (p *Policy) Match(a *Attributes) (m Match, err error) {
 	// makes one value, and so one counter.
 	if len(hits) > 1 {
 		slices.SortFunc(hits, inOrder)
+	}
+	if tr != nil {
+		m.found.trace = tr
+		tr.request(method, host, q.preflight)
+		for i := range paths.all() {
+			tr.reading(paths.r[i].text, paths.r[i].slash)
+		}
+		tr.hits = slices.Clone(hits)
 	}
 	if m.Exempt = p.exempted(hits, paths.n); m.Exempt != "" {
 		return m, nil

@@ -52,11 +52,13 @@ func (p *Policy) AppendOps(room []Op, m *Match, a *Attributes, id Identity) ([]O
 			// An expression that fails holds: a limit is not escaped by a
 			// request that its author did not think of.
 			if v, err := h.when(f); err == nil && v == false {
+				m.found.trace.skipped(h.rule, skipWhen)
 				continue
 			}
 		}
 		n := h.cost.of(f)
 		if n == 0 {
+			m.found.trace.skipped(h.rule, skipCost)
 			continue
 		}
 		var err error

@@ -99,6 +99,7 @@ type request struct {
 	preflight bool
 	reading   int16
 	path      *reading
+	trace     *trace // nil but for who explains
 }
 
 // find appends every match of one reading to hits.
@@ -134,26 +135,45 @@ func (b *branch) find(q *request, rest string, hits []hit) []hit {
 }
 
 func (l *leaf) append(hits []hit, q *request, loose bool) []hit {
-	if loose && l.edge || !l.holds(q) {
+	if why := l.misses(q, loose); why != missNothing {
+		if q.trace != nil {
+			q.trace.missed(l.target, l.pattern, why)
+		}
 		return hits
 	}
 	return append(hits, hit{l.target, q.reading, loose, l.pattern})
 }
 
-// holds checks what is not in the trie.
-func (p *pattern) holds(q *request) bool {
+// miss says in what a request differs from a pattern that has its path.
+type miss uint8
+
+const (
+	missNothing miss = iota
+	missPath         // nothing but the path is known to differ
+	missSlash        // the last slash, which counts in path:
+	missPreflight
+	missMethod
+	missHost
+	missCase
+)
+
+// misses checks what is not in the trie. loose says that the path is the
+// pattern's when a last slash is added or left out.
+func (p *pattern) misses(q *request, loose bool) miss {
 	switch {
+	case loose && p.edge:
+		return missSlash
 	case p.method == "":
 		// A preflight asks on behalf of a call: it counts at the edge, where
 		// paths have no method, and where a pattern names OPTIONS.
 		if q.preflight && !p.edge {
-			return false
+			return missPreflight
 		}
 	case p.method != q.method && !(p.method == "GET" && q.method == "HEAD"):
-		return false
+		return missMethod
 	}
 	if p.host != "" && p.host != q.host {
-		return false
+		return missHost
 	}
 	if p.exact {
 		rest := q.path.exact
@@ -161,11 +181,11 @@ func (p *pattern) holds(q *request) bool {
 			var seg string
 			seg, rest = cutSegment(rest)
 			if s.literal != "" && s.written != seg {
-				return false
+				return missCase
 			}
 		}
 	}
-	return true
+	return missNothing
 }
 
 // cutSegment splits a reading's text after its first segment.
