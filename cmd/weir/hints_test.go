@@ -127,6 +127,7 @@ func text(l *ast.BasicLit) string {
 // flags go.
 func notACommand(line string) string {
 	cmd := newRoot(io.Discard, io.Discard, nil)
+	line = regexp.MustCompile(`'[^']*'|"[^"]*"`).ReplaceAllString(line, "TEXT") // an argument, whatever it holds
 	words := strings.Fields(line)[1:]
 	for ; len(words) > 0 && cmd.HasSubCommands() && !strings.HasPrefix(words[0], "-"); words = words[1:] {
 		var next *cobra.Command

@@ -53,7 +53,7 @@ func (s *server) reload(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	v, err := verifierOf(ctx, p, s.o.auth)
+	v, err := verifierOf(ctx, p.Auth(), s.o.auth)
 	if err != nil {
 		return err
 	}

@@ -80,7 +80,19 @@ WEIR_JSON=true. A flag on the command line wins.`,
 		return c.settle(cmd)
 	}
 	root.PersistentPostRunE = func(*cobra.Command, []string) error { return c.close() }
-	root.AddCommand(newDemo(c), newProxy(c), newCheck(c), newSchema(c), newProbe(c), newStore(c), newKeys(c), newCost(c), newReport(c), newVersion(c))
+	root.AddCommand(
+		newDemo(c),
+		newProxy(c),
+		newCheck(c),
+		newSchema(c),
+		newExplain(c),
+		newProbe(c),
+		newStore(c),
+		newKeys(c),
+		newCost(c),
+		newReport(c),
+		newVersion(c),
+	)
 	return root
 }
 

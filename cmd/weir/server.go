@@ -71,7 +71,7 @@ type serverOptions struct {
 // accepts is one that decides.
 func newServer(ctx context.Context, o serverOptions) (*server, error) {
 	s := &server{o: o, metrics: o.metrics}
-	v, err := verifierOf(ctx, o.policy, o.auth)
+	v, err := verifierOf(ctx, o.policy.Auth(), o.auth)
 	if err != nil {
 		return nil, err
 	}
@@ -131,11 +131,11 @@ func checkAddr(flag, addr string) error {
 
 // verifierOf makes the verifier of a policy. A key set may be slow to come up,
 // as a store may.
-func verifierOf(ctx context.Context, p *policy.Policy, o auth.Options) (*auth.Verifier, error) {
+func verifierOf(ctx context.Context, a policy.Auth, o auth.Options) (*auth.Verifier, error) {
 	ctx, cancel := context.WithTimeout(ctx, slowStart)
 	defer cancel()
 	for {
-		v, err := auth.New(ctx, p.Auth(), o)
+		v, err := auth.New(ctx, a, o)
 		if err == nil {
 			return v, nil
 		}
