@@ -43,10 +43,12 @@ func (m *middleware) begin(ctx context.Context, e *event) *call {
 	return c
 }
 
+func (m *middleware) listClaims() []string { return m.o.listClaims(m.engine.Policy()) }
+
 // listClaims are the claims that may hold a list as "a,b".
-func (m *middleware) listClaims() []string {
-	lists := append([]string{"cognito:groups"}, m.o.ListClaims...)
-	if plans := m.engine.Policy().PlansClaim(); plans != "" {
+func (o *Options) listClaims(p *policy.Policy) []string {
+	lists := append([]string{"cognito:groups"}, o.ListClaims...)
+	if plans := p.PlansClaim(); plans != "" {
 		lists = append(lists, plans)
 	}
 	return lists

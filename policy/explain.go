@@ -56,15 +56,6 @@ func (p *Policy) Explain(a *Attributes, id Identity) (x Explanation, err error) 
 	return x, err
 }
 
-// PlansFrom is where the caller's plan in the application comes from, as the
-// file says it: "jwt.plans" or "api_key.plan".
-func (p *Policy) PlansFrom() string {
-	if p.plansFrom.from == fromKeyPlan {
-		return "api_key.plan"
-	}
-	return "jwt." + p.plansFrom.claim
-}
-
 func depth(l Layer) int { return slices.Index([]Layer{"", Edge, Gateway, Application}, l) }
 
 // trace is filled by the code that decides. A nil trace hears nothing. It is told
@@ -254,7 +245,7 @@ func (e *explainer) asked(f *Fate, r *rule) {
 
 // opsOf are those of the ops that a rule asked for.
 func opsOf(r *rule, ops []Op) (own []Op) {
-	rules := slices.Concat(append(slices.Clone(r.byPlan), r.full, r.anon)...)
+	rules := slices.Concat(append(slices.Clone(r.byPlan), r.full, r.anon, r.bare)...)
 	for _, op := range ops {
 		if slices.Contains(rules, op.Rule) {
 			own = append(own, op)

@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"net/http"
 	"os"
+	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -44,11 +45,11 @@ sees: they are taken as unused.
 }
 
 func runExplain(cmd *cobra.Command, c *common, f *questionFlags) error {
-	q, err := f.question(cmd)
+	p, err := c.policyOf(cmd)
 	if err != nil {
 		return err
 	}
-	p, err := c.policyOf(cmd)
+	q, err := f.question(cmd, p)
 	if err != nil {
 		return err
 	}
@@ -132,14 +133,6 @@ func explain(ctx context.Context, p *policy.Policy, q *question, store weir.Stor
 		return nil, err
 	}
 	defer e.Close()
-	ops := append(append([]policy.Op{}, x.found.Edge...), x.found.Ops...)
-	looks, err := e.Look(ctx, ops)
-	if err != nil {
-		return nil, err
-	}
-	for i := range ops {
-		x.before[ops[i].Rule] = looks[i]
-	}
 	x.outcome = e.Decide(ctx, a, who)
 	if x.outcome.Served() {
 		x.answer = answer.Response{Header: e.Fields(x.outcome)}
@@ -151,6 +144,19 @@ func explain(ctx context.Context, p *policy.Policy, q *question, store weir.Stor
 		return nil, err
 	}
 	defer again.Close()
+	if known := x.outcome.Identity; len(known.Accounts) > 0 { // what records say of who it is
+		if x.found, err = p.Explain(a, known); err != nil && !isAnswer(err) {
+			return nil, err
+		}
+	}
+	ops := slices.Concat(x.found.Edge, x.found.Ops)
+	looks, err := again.Look(ctx, ops)
+	if err != nil {
+		return nil, err
+	}
+	for i := range ops {
+		x.before[ops[i].Rule] = looks[i]
+	}
 	x.course = follow(ctx, again, a, who)
 	return x, nil
 }
@@ -173,7 +179,7 @@ func (x *explained) engine(ctx context.Context, store weir.Store) (*virtual.Engi
 func (x *explained) items() []weir.Key {
 	ops := x.found.Ops
 	if x.policy.EdgeShared() {
-		ops = append(append([]policy.Op{}, x.found.Edge...), ops...)
+		ops = slices.Concat(x.found.Edge, ops)
 	}
 	var keys []weir.Key
 	seen := map[weir.Key]bool{}

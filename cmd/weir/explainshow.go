@@ -65,6 +65,7 @@ type limitState struct {
 	Key        string  `json:"key"`
 	Cost       int64   `json:"cost"`
 	Mode       string  `json:"mode"`
+	Override   bool    `json:"override"` // the limit is the caller's own, in place of the policy's
 	Used       int64   `json:"used"`
 	Remaining  int64   `json:"remaining"`
 	Reset      float64 `json:"reset_seconds"`
@@ -116,7 +117,7 @@ func (x *explained) fate(f *policy.Fate) fateReport {
 		before := x.before[op.Rule]
 		s := limitState{
 			Name: op.Rule.Name, Plan: op.Rule.Plan, Limit: op.Limit.String(), Means: means(op.Limit), By: op.Rule.By, Key: op.Key.String(),
-			Cost: max(1, op.Cost), Mode: string(op.Rule.Mode), Used: before.Used, Remaining: before.Remaining, Reset: before.ResetAfter.Seconds(),
+			Cost: max(1, op.Cost), Mode: string(op.Rule.Mode), Override: op.Overridden, Used: before.Used, Remaining: before.Remaining, Reset: before.ResetAfter.Seconds(),
 		}
 		for j := range x.outcome.Verdicts {
 			if v := &x.outcome.Verdicts[j]; v.Rule == op.Rule && v.Key == op.Key && v.Reason != weir.ReasonNotAsked {
@@ -241,6 +242,9 @@ func (x *explained) writeLimit(w *failing, s *limitState) {
 	name := s.Limit
 	if s.Mode == string(policy.Shadow) {
 		name += ", shadow"
+	}
+	if s.Override {
+		name += ", an override in place of the policy's"
 	}
 	if s.Cost > 1 {
 		name += fmt.Sprintf(", cost %d", s.Cost)

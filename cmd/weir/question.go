@@ -47,7 +47,7 @@ func (f *questionFlags) add(cmd *cobra.Command) {
 }
 
 // question reads the flags.
-func (f *questionFlags) question(cmd *cobra.Command) (*question, error) {
+func (f *questionFlags) question(cmd *cobra.Command, p *policy.Policy) (*question, error) {
 	set := cmd.Flags().Changed
 	q := &question{}
 	switch {
@@ -56,7 +56,7 @@ func (f *questionFlags) question(cmd *cobra.Command) (*question, error) {
 	case f.curl != "" && (set("method") || set("path")):
 		return nil, usage(cmd.CommandPath()+" --curl 'curl -X POST http://localhost:8080/orders'", "--curl says the method and the path; leave --method and --path out")
 	case f.event != "":
-		if err := q.ofEvent(f.event); err != nil {
+		if err := q.ofEvent(f.event, p); err != nil {
 			return nil, err
 		}
 	default:
@@ -119,7 +119,7 @@ func (f *questionFlags) ofHTTP(q *question) error {
 // maxEvent is as large as Lambda lets an event be.
 const maxEvent = 6 << 20
 
-func (q *question) ofEvent(text string) error {
+func (q *question) ofEvent(text string, p *policy.Policy) error {
 	const try = "weir explain --event event.json"
 	if !strings.HasPrefix(strings.TrimSpace(text), "{") {
 		f, err := os.Open(text)
@@ -133,7 +133,7 @@ func (q *question) ofEvent(text string) error {
 		}
 		text = string(b)
 	}
-	a, id, err := lambdalimit.Read([]byte(text), lambdalimit.Options{})
+	a, id, err := lambdalimit.Read([]byte(text), p, lambdalimit.Options{})
 	var unknown *lambdalimit.UnknownEvent
 	if errors.As(err, &unknown) {
 		return usage(try, "--event: %s", unknown.Reason)

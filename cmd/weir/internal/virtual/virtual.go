@@ -10,6 +10,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"time"
 
 	"github.com/weirlabs/weir"
 	"github.com/weirlabs/weir/engine"
@@ -21,7 +22,7 @@ import (
 // Engine decides at virtual time. It is for one goroutine.
 type Engine struct {
 	engine *engine.Engine
-	store  *memstore.Store
+	store  *copied
 	look   *weir.Limiter
 	writer answer.Writer
 	now    int64
@@ -32,7 +33,7 @@ type Engine struct {
 func New(p *policy.Policy, now int64) (*Engine, error) {
 	e := &Engine{now: now}
 	clock := func() int64 { return e.now }
-	e.store = memstore.New(memstore.Options{Now: clock})
+	e.store = &copied{Store: memstore.New(memstore.Options{Now: clock})}
 	e.look = weir.NewLimiter(e.store, weir.Options{Now: clock})
 	var err error
 	e.engine, err = engine.New(engine.Options{
@@ -74,8 +75,10 @@ func (e *Engine) Fields(o *engine.Outcome) map[string][]string {
 }
 
 // Copy fills counters with what a store holds of some items, and sets the clock
-// to the store's. The store itself is only read.
+// to the store's. What the store's records say of callers is read when it is
+// needed. The store itself is only read.
 func (e *Engine) Copy(ctx context.Context, from weir.Store, items ...weir.Key) error {
+	e.store.from, _ = from.(weir.Records)
 	for _, item := range items {
 		var state weir.Cells
 		_, now, err := from.Apply(ctx, item, nil, &state)
@@ -88,6 +91,31 @@ func (e *Engine) Copy(ctx context.Context, from weir.Store, items ...weir.Key) e
 		e.store.Unlock(item)
 	}
 	return nil
+}
+
+// copied is a store in memory whose records are those of another one, but for
+// what was written since.
+type copied struct {
+	*memstore.Store
+	from weir.Records // nil: none
+}
+
+// Get implements weir.Records.
+func (c *copied) Get(ctx context.Context, key string) (value []byte, version string, err error) {
+	value, version, err = c.Store.Get(ctx, key)
+	if err != nil || version != "" || c.from == nil {
+		return value, version, err
+	}
+	return c.from.Get(ctx, key)
+}
+
+// Put implements weir.Records. It takes the place of what the other store holds.
+func (c *copied) Put(ctx context.Context, key string, value []byte, _ string, expiresAt time.Time) error {
+	_, version, err := c.Store.Get(ctx, key)
+	if err != nil {
+		return err
+	}
+	return c.Store.Put(ctx, key, value, version, expiresAt)
 }
 
 // Look is what ops would be told one by one, with nothing taken. Only what the
