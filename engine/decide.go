@@ -79,7 +79,7 @@ func (e *Engine) decide(ctx context.Context, a *policy.Attributes, o *Outcome) {
 		}
 	}
 	o.first = int16(len(o.Verdicts))
-	refused, err := e.take(ctx, o.st.rest, ops, o, false)
+	refused, err := e.take(ctx, e.rest, ops, o, false)
 	if err != nil {
 		o.refuse(ctx, err)
 		return

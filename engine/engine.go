@@ -78,6 +78,8 @@ type Options struct {
 type Engine struct {
 	o       Options
 	memory  *memstore.Store // of edge rules
+	edge    *weir.Limiter   // of edge rules, on memory
+	rest    *weir.Limiter   // of everything else, on the store
 	state   atomic.Pointer[state]
 	lines   lines
 	usage   usageCache
@@ -89,8 +91,8 @@ type Engine struct {
 // state is what a reload replaces as a whole.
 type state struct {
 	policy *policy.Policy
-	edge   *weir.Limiter
-	rest   *weir.Limiter
+	edge   *weir.Limiter // the engine's edge, or its rest where the policy shares edge rules
+	keep   func(weir.Key) time.Duration
 	shared map[*policy.Rule]weir.Limit // edge rules as this replica enforces them
 	local  map[*policy.Rule]weir.Limit // what this replica allows by itself without the store, of rules that say so
 }
@@ -123,6 +125,11 @@ func New(o Options) (*Engine, error) {
 	if r, ok := o.Store.(weir.Records); ok {
 		e.book = account.NewBook(account.Options{Records: r, Deadline: o.Deadline, Logger: o.Logger, Now: o.Now})
 	}
+	e.edge = weir.NewLimiter(e.memory, weir.Options{Observer: o.Observer})
+	e.rest = weir.NewLimiter(o.Store, weir.Options{
+		KeepFor:  func(item weir.Key) time.Duration { return e.state.Load().keep(item) },
+		Observer: e.observer(), Now: o.Now, Deadline: o.Deadline,
+	})
 	if err := e.Reload(o.Policy); err != nil {
 		return nil, err
 	}
@@ -140,12 +147,13 @@ func (e *Engine) Policy() *policy.Policy { return e.state.Load().policy }
 
 // Reload puts another policy in force. Requests under way end under the one
 // they began with. Counters stay: they belong to the store and to the edge's
-// memory. On an error the policy in force stays.
+// memory; so does what this process knows of the store, such as that it is away
+// and what it has let through since. On an error the policy in force stays.
 func (e *Engine) Reload(p *policy.Policy) error {
 	if e.book == nil && p.NeedsRecords() {
 		return errors.New("the policy has versions of plans, or plans from account.plan, and this store keeps no records of accounts: use memory:, bolt:, redis:// or dynamodb:")
 	}
-	st := &state{policy: p, shared: map[*policy.Rule]weir.Limit{}, local: map[*policy.Rule]weir.Limit{}}
+	st := &state{policy: p, edge: e.edge, keep: e.keepFor(p), shared: map[*policy.Rule]weir.Limit{}, local: map[*policy.Rule]weir.Limit{}}
 	var edge []weir.Limit
 	for _, r := range p.Rules() {
 		inMemory := r.Layer == policy.Edge && !p.EdgeShared()
@@ -167,14 +175,10 @@ func (e *Engine) Reload(p *policy.Policy) error {
 			st.local[r] = part
 		}
 	}
-	st.edge = weir.NewLimiter(e.memory, weir.Options{Limits: edge, Observer: e.o.Observer})
-	st.rest = weir.NewLimiter(e.o.Store, weir.Options{
-		Limits: p.Limits(), KeepFor: e.keepFor(p), Observer: e.observer(), Now: e.o.Now, Deadline: e.o.Deadline,
-	})
 	if p.EdgeShared() {
-		st.edge = st.rest
+		st.edge = e.rest
 	}
-	if err := errors.Join(st.edge.Check(edge...), st.rest.Check(p.Limits()...)); err != nil {
+	if err := errors.Join(e.edge.Check(edge...), e.rest.Check(p.Limits()...)); err != nil {
 		return err
 	}
 	e.state.Store(st)

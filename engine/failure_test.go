@@ -16,11 +16,13 @@ import (
 type remote struct {
 	s     *memstore.Store
 	fails error
+	trips int // by a test that makes one call at a time
 }
 
 func (r *remote) Caps() weir.Caps { return r.s.Caps() }
 func (r *remote) Close() error    { return r.s.Close() }
 func (r *remote) Apply(ctx context.Context, item weir.Key, tries []weir.Write, state *weir.Cells) (int, int64, error) {
+	r.trips++
 	if r.fails != nil {
 		return -1, 0, r.fails
 	}

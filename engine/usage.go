@@ -118,7 +118,7 @@ func (e *Engine) usageOf(ctx context.Context, ops []policy.Op, o *Outcome) ([]by
 	}
 	report := usageReport{SchemaVersion: 1, Limits: []Usage{}}
 	for _, edge := range []bool{true, false} {
-		lim := o.st.rest
+		lim := e.rest
 		if edge {
 			lim = o.st.edge
 		}
