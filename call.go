@@ -17,22 +17,21 @@ type call struct {
 	ops     []Op
 	each    []Decision
 	costs   []int64
-	stamps  []int64 // of ops that were taken; what giving them back needs
-	order   []int   // ops in the order in which they are asked, those of one key together
-	taken   int     // how many of order are taken
+	stamps  []int64       // of ops that were taken; what giving them back needs
+	order   []int         // ops in the order in which they are asked, those of one key together
+	taken   int           // how many of order are taken
+	until   time.Duration // when a remote store must have decided all of them; 0 until the first is asked
 }
 
 func (c *call) take(ctx context.Context) (Decision, error) {
 	if err := c.prepare(); err != nil {
 		return Decision{}, err
 	}
-	asking, cancel := c.limiter.within(ctx)
-	defer cancel()
 	refused := c.refusedAlready()
 	for !refused && c.taken < len(c.order) {
 		group := c.group(c.taken)
 		var err error
-		if refused, err = c.takeItem(ctx, asking, group); err != nil {
+		if refused, err = c.takeItem(ctx, group); err != nil {
 			return Decision{}, err
 		}
 		if refused {
@@ -103,9 +102,8 @@ func (c *call) group(from int) []int {
 	return c.order[from:to]
 }
 
-// takeItem takes the ops of one key, and reports whether an op refused. The
-// store is asked within the time of asking, which is a part of ctx's.
-func (c *call) takeItem(ctx, asking context.Context, group []int) (refused bool, err error) {
+// takeItem takes the ops of one key, and reports whether an op refused.
+func (c *call) takeItem(ctx context.Context, group []int) (refused bool, err error) {
 	l := c.limiter
 	key := c.ops[group[0]].Key
 	if l.local != nil {
@@ -115,6 +113,9 @@ func (c *call) takeItem(ctx, asking context.Context, group []int) (refused bool,
 			return refused, nil
 		}
 	}
+	if c.until == 0 {
+		c.until = l.pipe.Until()
+	}
 	asks, verdicts := c.asks(group)
 	keep := true // a call that goes on although nobody answered stays charged
 	for _, i := range group {
@@ -122,16 +123,57 @@ func (c *call) takeItem(ctx, asking context.Context, group []int) (refused bool,
 		keep = keep && (op.Shadow || op.OnFail == FailAllow)
 	}
 	if l.share.Owes(key) {
-		err = l.pipe.Repay(asking, &l.share, key, l.now)
+		err = l.repay(ctx, c.until, key)
 	}
 	if err == nil {
-		refused, err = l.pipe.Take(ctx, asking, key, asks, keep, verdicts)
+		refused, err = l.pipe.Take(ctx, c.until, key, asks, keep, verdicts)
 	}
 	if err != nil {
 		return c.failed(ctx, group, storeError(err))
 	}
 	c.fill(group, verdicts)
 	return refused, nil
+}
+
+// takeOne is Take of one op on a store that is not in this process. It allocates
+// nothing of its own as long as the store answers.
+func (l *Limiter) takeOne(ctx context.Context, op *Op) (d Decision, err error) {
+	cost, err := l.prepare(op)
+	if err != nil {
+		return d, err
+	}
+	if l.share.Owes(op.Key) {
+		return (&call{limiter: l, ops: []Op{*op}}).take(ctx)
+	}
+	ask := pipeline.Ask{Spec: op.spec(), Cost: cost, Shadow: op.Shadow}
+	v, err := l.pipe.TakeOne(ctx, op.Key, ask, op.Shadow || op.OnFail == FailAllow)
+	if err != nil {
+		c := call{limiter: l, ops: []Op{*op}}
+		if err := c.prepare(); err != nil {
+			return d, err
+		}
+		if _, err := c.failed(ctx, c.order, storeError(err)); err != nil {
+			return d, err
+		}
+		d = c.verdict()
+		c.report(ctx)
+		return d, nil
+	}
+	d = decide(op.Limit, cost, v)
+	if l.observer != nil {
+		l.tell(ctx, op, &d)
+	}
+	if op.Shadow {
+		d = Decision{Allowed: true} // as if the op were absent
+	}
+	return d, nil
+}
+
+// repay charges what a key's shares have let through.
+func (l *Limiter) repay(ctx context.Context, until time.Duration, key Key) error {
+	ctx, cancel := l.pipe.Within(ctx, until)
+	defer cancel()
+	return l.pipe.Repay(ctx, &l.share, key, l.now)
 }
 
 // refusedAlready reports whether one of several keys refuses without being

@@ -126,7 +126,10 @@ func (l *Limiter) Stats() Stats {
 // store could not be asked and an op's mode is FailError. Without ops the
 // Decision allows.
 func (l *Limiter) Take(ctx context.Context, ops ...Op) (d Decision, err error) {
-	if l.local == nil || len(ops) != 1 {
+	if len(ops) == 1 && l.local == nil {
+		return l.takeOne(ctx, &ops[0])
+	}
+	if len(ops) != 1 {
 		c := call{limiter: l, ops: append([]Op(nil), ops...)}
 		return c.take(ctx)
 	}
@@ -139,8 +142,7 @@ func (l *Limiter) Take(ctx context.Context, ops ...Op) (d Decision, err error) {
 	}
 	state, now := l.local.Lock(op.Key)
 	if state == nil {
-		c := call{limiter: l, ops: []Op{*op}}
-		return c.take(ctx)
+		return l.takeOne(ctx, op)
 	}
 	spec := op.spec()
 	if b, ok := spec.StepUsual(state, now, cost); ok {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"time"
 
+	"github.com/weirlabs/weir/internal/pipeline"
 	"github.com/weirlabs/weir/internal/plan"
 )
 
@@ -80,6 +81,14 @@ type InProcess interface {
 	// Unlock must follow Lock in the same goroutine, before any other Lock.
 	Unlock(item Key)
 }
+
+// Starter is implemented by a Store whose calls wait for each other anyway. A
+// Limiter's call that finds nobody else at its key then needs no goroutine of
+// its own.
+type Starter = pipeline.Starter
+
+// Pending is a trip that a Starter began.
+type Pending = pipeline.Pending
 
 // Records keeps what is not integers: accounts, pinned plans, overrides. A
 // Store may implement it.

@@ -183,7 +183,7 @@ func benchPeers(b *testing.B, server *redistest.Server, allow, resend bool, call
 	}
 	prepared := make([]string, 1<<12) // with as many nonces
 	for i := range prepared {
-		body, _ := store.names.encode(withNonce(take))
+		body, _ := store.names.encode(nil, withNonce(take))
 		var arg packed
 		arg.int(2)
 		prepared[i] = string(append(arg, body...))
@@ -265,9 +265,10 @@ func BenchmarkClient(b *testing.B) {
 	var n names
 	b.Run("encode", func(b *testing.B) {
 		b.ReportAllocs()
+		var buf packed
 		for b.Loop() {
 			w[0].Nonce++
-			n.encode(w)
+			buf, _ = n.encode(buf[:0], w)
 		}
 	})
 	b.Run("decode", func(b *testing.B) {

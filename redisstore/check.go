@@ -64,18 +64,18 @@ func (s *Store) trial(ctx context.Context, client rueidis.Client) error {
 		calls[i] = &call{key: s.prefix + "check##" + rand.Text()}
 		calls[i].writes, calls[i].values = one(verbPut)
 	}
-	if s.batches.oneByOne || client.Mode() == rueidis.ClientModeCluster {
-		s.batches.send(ctx, client, calls[:1])
-		s.batches.send(ctx, client, calls[1:])
+	if s.batches.together(client) {
+		s.batches.send(ctx, client, &flight{batch: calls})
 	} else {
-		s.batches.send(ctx, client, calls)
+		s.batches.send(ctx, client, &flight{batch: calls[:1]})
+		s.batches.send(ctx, client, &flight{batch: calls[1:]})
 	}
 	for i, c := range calls {
 		if c.err != nil {
 			return s.explain(what, c.err)
 		}
 		c.writes, c.values = one(verbDrop)
-		s.batches.send(ctx, client, calls[i:i+1])
+		s.batches.send(ctx, client, &flight{batch: calls[i : i+1]})
 		if c.err != nil {
 			return s.explain(what, c.err)
 		}

@@ -50,6 +50,14 @@ func (c *connector) get(ctx context.Context) (rueidis.Client, error) {
 	return *c.client.Load(), nil
 }
 
+// have is the client, or nil while there is none.
+func (c *connector) have() rueidis.Client {
+	if client := c.client.Load(); client != nil {
+		return *client
+	}
+	return nil
+}
+
 // start gives the attempt that answers now, which may be a new one.
 func (c *connector) start() *attempt {
 	c.mu.Lock()

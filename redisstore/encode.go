@@ -96,11 +96,13 @@ func (n *names) learn(f weir.Field) string {
 
 // encode packs the writes of one call for the script: their number, their
 // nonces, and then for each its time to live in milliseconds and the numbers of
-// guards and actions before those. It also counts the values.
-func (n *names) encode(tries []weir.Write) (b packed, values int) {
-	b = make(packed, 0, 64+128*len(tries))
+// guards and actions before those. It appends to b, and also counts the values.
+func (n *names) encode(b packed, tries []weir.Write) (packed, int) {
+	if b == nil {
+		b = make(packed, 0, 64+128*len(tries))
+	}
 	b.int(int64(len(tries)))
-	values = 1 + 4*len(tries)
+	values := 1 + 4*len(tries)
 	for i := range tries {
 		if creates(&tries[i]) {
 			b.nonce(tries[i].Nonce)

@@ -41,7 +41,7 @@ func Open(rawURL string, o Options) (*Store, error) {
 		return nil, err
 	}
 	c := newConnector(*client)
-	s.client, s.close = c.get, c.close
+	s.client, s.connected, s.close = c.get, c.have, c.close
 	s.where = "redis " + client.InitAddress[0]
 	return s, nil
 }

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/redis/rueidis"
@@ -50,21 +51,24 @@ type Options struct {
 // cluster. It implements [weir.Store] and [weir.Records] and is safe for
 // concurrent use.
 type Store struct {
-	client   func(context.Context) (rueidis.Client, error)
-	close    func() error
-	where    string // for errors: the server, without its password
-	prefix   string
-	maxKeep  time.Duration
-	resend   bool
-	observer *weir.Observer
-	names    names
-	put      lua
-	batches  batches
+	client    func(context.Context) (rueidis.Client, error)
+	connected func() rueidis.Client // nil while there is no connection yet
+	close     func() error
+	where     string // for errors: the server, without its password
+	prefix    string
+	maxKeep   time.Duration
+	resend    bool
+	observer  *weir.Observer
+	names     names
+	put       lua
+	batches   batches
+	calls     sync.Pool // of *call
 }
 
 var (
 	_ weir.Store   = (*Store)(nil)
 	_ weir.Records = (*Store)(nil)
+	_ weir.Starter = (*Store)(nil)
 )
 
 const maxPrefix = 512
@@ -81,6 +85,7 @@ func New(client rueidis.Client, o Options) (*Store, error) {
 		return nil, err
 	}
 	s.client = func(context.Context) (rueidis.Client, error) { return client, nil }
+	s.connected = func() rueidis.Client { return client }
 	s.close = func() error { return nil }
 	s.where = "redis"
 	return s, nil
@@ -129,29 +134,79 @@ func (s *Store) Apply(ctx context.Context, item weir.Key, tries []weir.Write, st
 	if !item.Valid() {
 		return -1, 0, s.errorf("apply", "the key is empty or longer than %d bytes", weir.MaxKey)
 	}
-	began := time.Now()
-	text, err := s.run(ctx, s.prefix+item.String(), tries)
-	if err != nil {
-		err = s.explainWrite("apply", err)
-		s.trip(ctx, weir.Trip{Took: time.Since(began), Err: err})
-		return -1, 0, err
+	c := s.call(ctx, item, tries)
+	if err := ctx.Err(); err != nil {
+		return -1, 0, s.failed(c, notSent{err})
 	}
-	r, err := s.names.decode(text, state)
-	if err == nil && r.applied >= len(tries) {
-		err = fmt.Errorf("the script says that write %d of %d was applied", r.applied, len(tries))
+	client, err := s.client(ctx)
+	if err != nil {
+		return -1, 0, s.failed(c, notSent{err})
+	}
+	if !s.batches.together(client) {
+		s.batches.send(ctx, client, &flight{batch: []*call{c}})
+		return c.Answer(state)
+	}
+	c.deadline, _ = ctx.Deadline()
+	if !s.batches.enter(client, c) {
+		return -1, 0, s.failed(c, notSent{errWaiting})
+	}
+	select {
+	case <-c.done:
+		return c.Answer(state)
+	case <-ctx.Done():
+		return -1, 0, c.Abandon(ctx.Err())
+	}
+}
+
+// Start implements [weir.Starter]. It gives nil where every call goes by itself,
+// and while there is no connection yet.
+func (s *Store) Start(ctx context.Context, until time.Time, item weir.Key, tries []weir.Write) weir.Pending {
+	if s.batches.oneByOne || !item.Valid() {
+		return nil
+	}
+	client := s.connected()
+	if client == nil || !s.batches.together(client) {
+		return nil
+	}
+	c := s.call(ctx, item, tries)
+	c.deadline = until
+	if !s.batches.enter(client, c) {
+		s.free(c)
+		return nil
+	}
+	return c
+}
+
+// answer is what the script has answered to a call. It fills state.
+func (s *Store) answer(c *call, state *weir.Cells) (applied int, now int64, err error) {
+	if c.err != nil {
+		return -1, 0, s.failed(c, c.err)
+	}
+	r, err := s.names.decode(c.text, state)
+	if err == nil && r.applied >= len(c.tries) {
+		err = fmt.Errorf("the script says that write %d of %d was applied", r.applied, len(c.tries))
 	}
 	if err != nil {
 		if err = s.errorf("apply", "%w", err); r.applied >= 0 {
 			err = fmt.Errorf("%w: %w", weir.ErrOutcomeUnknown, err)
 		}
-		s.trip(ctx, weir.Trip{Took: time.Since(began), Err: err})
+		s.trip(c.ctx, weir.Trip{Took: time.Since(c.began), Err: err})
 		return -1, 0, err
 	}
 	if r.applied >= 0 && !r.again {
-		tries[r.applied].Apply(state, r.now)
+		c.tries[r.applied].Apply(state, r.now)
 	}
-	s.trip(ctx, weir.Trip{Took: time.Since(began), Applied: r.applied >= 0})
+	if s.observer != nil {
+		s.trip(c.ctx, weir.Trip{Took: time.Since(c.began), Applied: r.applied >= 0})
+	}
 	return r.applied, r.now, nil
+}
+
+// failed explains, and reports, why a call has no answer.
+func (s *Store) failed(c *call, err error) error {
+	err = s.explainWrite("apply", err)
+	s.trip(c.ctx, weir.Trip{Took: time.Since(c.began), Err: err})
+	return err
 }
 
 func (s *Store) trip(ctx context.Context, t weir.Trip) {

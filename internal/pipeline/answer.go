@@ -1,10 +1,10 @@
 package pipeline
 
-import (
-	"context"
+import "github.com/weirlabs/weir/internal/plan"
 
-	"github.com/weirlabs/weir/internal/plan"
-)
+// answer ends a take's wait. Nobody but its caller may look at it then. The
+// caller of answer holds the lane's lock.
+func (t *take) answer() { t.done <- struct{}{} }
 
 // present drops the takes whose callers have gone before anything was taken.
 func (p *Pipeline) present(l *lane, pending []*take) []*take {
@@ -13,7 +13,7 @@ func (p *Pipeline) present(l *lane, pending []*take) []*take {
 	here := pending[:0]
 	for _, t := range pending {
 		if t.left {
-			close(t.done)
+			t.answer()
 			continue
 		}
 		here = append(here, t)
@@ -22,46 +22,46 @@ func (p *Pipeline) present(l *lane, pending []*take) []*take {
 }
 
 // allow answers the takes that a write has taken, each with what was left after
-// it and before those that came later. What was taken for callers who have gone
-// is given back.
-func (p *Pipeline) allow(l *lane, b *batch, state *plan.Cells, now int64) {
-	later := make([]total, len(b.totals))
-	copy(later, b.totals)
-	for _, u := range p.answer(l, b, later, state, now) {
-		p.enter(l, nil, u)
+// it and before those that came later, by the state that it left. What was taken
+// for callers who have gone is given back. The rest waits on.
+func (s *service) allow(state *plan.Cells) {
+	s.later = append(s.later[:0], s.batch.totals...)
+	back := s.allowed(state)
+	s.pending = append(s.pending[:0], s.batch.rest...)
+	for _, u := range back {
+		s.p.enter(s.l, nil, u)
 	}
 }
 
-func (p *Pipeline) answer(l *lane, b *batch, later []total, state *plan.Cells, now int64) (back []*update) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for _, t := range b.fits {
+func (s *service) allowed(state *plan.Cells) (back []*update) {
+	s.l.mu.Lock()
+	defer s.l.mu.Unlock()
+	for _, t := range s.batch.fits {
 		for i := range t.asks {
 			a := &t.asks[i]
-			v := a.Spec.Look(state, now, a.Cost)
-			if b.out[outKey{t, i}] {
+			v := a.Spec.Look(state, s.now, a.Cost)
+			if s.batch.out[outKey{t, i}] {
 				v.OK = false
 				t.verdicts[i] = v
 				continue
 			}
 			notice := int64(0)
-			for j := range later {
-				if later[j].spec.Same(a.Spec) {
-					later[j].sum -= a.Cost
-					a.Spec.Before(state, &v, later[j].sum)
-					if later[j].sum == 0 { // the batch's mark is told to the last of it
-						notice = later[j].notice
+			for j := range s.later {
+				if later := &s.later[j]; later.spec.Same(a.Spec) {
+					later.sum -= a.Cost
+					a.Spec.Before(state, &v, later.sum)
+					if later.sum == 0 { // the batch's mark is told to the last of it
+						notice = later.notice
 					}
 				}
 			}
-			v.OK, v.Wait = true, 0
-			v.Notice = notice
+			v.OK, v.Wait, v.Notice = true, 0, notice
 			t.verdicts[i] = v
 		}
 		if t.left {
 			back = append(back, giveBack(t))
 		}
-		close(t.done)
+		t.answer()
 	}
 	return back
 }
@@ -79,46 +79,34 @@ func giveBack(t *take) *update {
 	}}
 }
 
-// refuse answers the takes for which the store's state has no room, does the
-// housekeeping that no take follows to do, and returns the others.
-func (p *Pipeline) refuse(ctx context.Context, l *lane, pending []*take, state *plan.Cells, now int64) []*take {
-	rest := pending[:0]
-	var refused []*take
-	for _, t := range pending {
-		if room(t, state, now) {
+// refuse answers the takes for which the store's state has no room, and does the
+// housekeeping that no take follows to do.
+func (s *service) refuse() {
+	rest := s.batch.rest[:0]
+	tidied := false
+	for _, t := range s.pending {
+		if room(t, &s.known, s.now) {
 			rest = append(rest, t)
-		} else {
-			refused = append(refused, t)
+		} else if !tidied {
+			s.tidy(t.asks, false)
+			tidied = true
 		}
 	}
-	if len(refused) == 0 {
-		return rest
-	}
-	p.tidy(ctx, l, refused[0].asks, false, state, now)
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for _, t := range refused {
-		t.look(state, now)
-		close(t.done)
-	}
-	return rest
-}
-
-// tidy makes the write that a refusal must not put off, or that a take could not
-// see to be due, if any. The next call tries again, so that a failure needs no
-// answer.
-func (p *Pipeline) tidy(ctx context.Context, l *lane, asks []Ask, taken bool, state *plan.Cells, now int64) {
-	var w plan.Write
-	due := false
-	for i := range asks {
-		if v := asks[i].Spec.Look(state, now, asks[i].Cost); !v.Never && (taken || !v.OK) {
-			due = asks[i].Spec.Tidy(state, now, &w) || due
-		}
-	}
-	if !due {
+	s.batch.rest = rest
+	if !tidied {
 		return
 	}
-	_, _, _, _ = p.write(ctx, l, false, w)
+	s.l.mu.Lock()
+	defer s.l.mu.Unlock()
+	for _, t := range s.pending {
+		if len(rest) > 0 && rest[0] == t {
+			rest = rest[1:]
+			continue
+		}
+		t.look(&s.known, s.now)
+		t.answer()
+	}
+	s.pending = append(s.pending[:0], s.batch.rest...)
 }
 
 // fail answers the takes that could not be decided.
@@ -127,6 +115,6 @@ func (p *Pipeline) fail(l *lane, pending []*take, err error) {
 	defer l.mu.Unlock()
 	for _, t := range pending {
 		t.err = err
-		close(t.done)
+		t.answer()
 	}
 }

@@ -14,31 +14,25 @@ const attempts = 6
 
 // write sends a write to a lane's item, or the first that holds of several of
 // which one can hold, until its outcome is known, and remembers what the item
-// then looked like. A nonce names this very write, so
+// then looked like, which it fills in. A nonce names this very write, so
 // that after a lost reply the same write can be sent again: the store then finds
 // the nonce in the item and reports the write as applied. With repeat false,
-// what may have been applied is not sent again.
+// what may have been applied is not sent again. A first trip may have been made.
 //
 // An error that wraps OutcomeUnknown is neither: the write may have been applied.
-func (p *Pipeline) write(ctx context.Context, l *lane, repeat bool, tries ...plan.Write) (state *plan.Cells, now int64, applied bool, err error) {
-	nonce := tries[0].Nonce
-	if p.o.Nonces && nonce == 0 {
-		nonce = newNonce()
-	}
-	for i := range tries {
-		tries[i].Keep = max(tries[i].Keep, p.o.Keep(l.item))
-		tries[i].Nonce = nonce
-	}
-	state = new(plan.Cells)
+func (p *Pipeline) write(ctx context.Context, l *lane, repeat bool, tries []plan.Write, state *plan.Cells, first *outcome) (now int64, applied bool, err error) {
+	p.stamp(l, tries)
 	var unknown error
 	for attempt := 0; ; attempt++ {
-		began := p.clock()
-		which, now, err := p.send(ctx, l.item, tries, state)
-		again := false
+		t := first
+		if first = nil; t == nil {
+			t = p.send(ctx, l.item, tries, state)
+		}
+		err, again := t.err, false
 		switch {
 		case err == nil:
-			p.remember(l, state, now, began)
-			if unknown != nil && which < 0 {
+			l.remember(state, t)
+			if unknown != nil && t.applied < 0 {
 				// Refused, and not among the item's last nonces: it was applied
 				// and pushed out by others since, or it never was. Nobody can tell.
 				break
@@ -46,7 +40,7 @@ func (p *Pipeline) write(ctx context.Context, l *lane, repeat bool, tries ...pla
 			if unknown != nil {
 				p.stats.lost.Add(1)
 			}
-			return state, now, which >= 0, nil
+			return t.now, t.applied >= 0, nil
 		case errors.Is(err, p.o.Errors.OutcomeUnknown):
 			unknown = err
 			again = repeat && p.o.Nonces
@@ -62,7 +56,20 @@ func (p *Pipeline) write(ctx context.Context, l *lane, repeat bool, tries ...pla
 			p.stats.unknown.Add(1)
 			err = unknown
 		}
-		return nil, 0, false, err
+		return 0, false, err
+	}
+}
+
+// stamp names a write by a nonce, where the store needs one, and says how long
+// the item is to be kept.
+func (p *Pipeline) stamp(l *lane, tries []plan.Write) {
+	nonce, keep := tries[0].Nonce, p.o.Keep(l.item)
+	if p.o.Nonces && nonce == 0 {
+		nonce = newNonce()
+	}
+	for i := range tries {
+		tries[i].Keep = max(tries[i].Keep, keep)
+		tries[i].Nonce = nonce
 	}
 }
 

@@ -67,7 +67,8 @@ func TestBatchIsItsTakes(t *testing.T) {
 			tk.verdicts = make([]plan.Verdict, len(tk.asks))
 			pending = append(pending, tk)
 		}
-		b := judge(pending, known, base, 1+r.IntN(len(pending)))
+		var b batch
+		b.judge(pending, known, base, 1+r.IntN(len(pending)))
 		if len(b.fits)+len(b.rest) != len(pending) {
 			t.Fatal("a take is lost")
 		}
@@ -132,12 +133,17 @@ func TestTwoGuesses(t *testing.T) {
 			}
 			pending = append(pending, tk)
 		}
-		b := judge(pending, new(plan.Cells), base, maxBatch)
+		var b batch
+		b.judge(pending, new(plan.Cells), base, maxBatch)
 		var w plan.Write
 		if !b.plan(new(plan.Cells), base, &w) {
 			t.Fatal("nothing fits a new item")
 		}
-		tries := b.orElse([]plan.Write{w}, base)
+		tries := make([]plan.Write, 1, 2)
+		tries[0] = w
+		if b.orElse(&w, &tries[:2][1], base) {
+			tries = tries[:2]
+		}
 		found := -1
 		for i := range tries {
 			if !tries[i].Holds(actual, base) {

@@ -2,6 +2,7 @@ package pipeline
 
 import (
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -9,6 +10,8 @@ import (
 // few failures in a row it is open: no call is sent. From time to time one call
 // may try, and its success closes the breaker.
 type breaker struct {
+	failing atomic.Bool // whether there is a failure to look at: no lock without
+
 	mu       sync.Mutex
 	failures int
 	open     bool
@@ -24,14 +27,20 @@ const (
 
 // refuses reports whether nothing may be sent at this time.
 func (b *breaker) refuses(now time.Duration) bool {
+	if !b.failing.Load() {
+		return false
+	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.open && now < b.probeAt
 }
 
 // allow reports whether a trip may be made at this time, which then is made and
-// recorded.
+// learned from.
 func (b *breaker) allow(now time.Duration) bool {
+	if !b.failing.Load() {
+		return true
+	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if !b.open {
@@ -44,14 +53,22 @@ func (b *breaker) allow(now time.Duration) bool {
 	return true
 }
 
-// record learns from a trip.
-func (b *breaker) record(now time.Duration, err error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if err == nil {
-		b.failures, b.open, b.pause = 0, false, 0
+// well learns that the store has answered.
+func (b *breaker) well() {
+	if !b.failing.Load() {
 		return
 	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.failures, b.open, b.pause = 0, false, 0
+	b.failing.Store(false)
+}
+
+// failed learns that it has not.
+func (b *breaker) failed(now time.Duration) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.failing.Store(true)
 	if b.failures++; b.failures < tolerated {
 		return
 	}

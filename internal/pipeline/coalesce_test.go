@@ -31,7 +31,7 @@ func (b *bench) queue(item plan.Key, calls ...[]Ask) [][]plan.Verdict {
 	for i, asks := range calls {
 		verdicts[i] = make([]plan.Verdict, len(asks))
 		wg.Go(func() {
-			if _, err := b.Take(b.Context(), b.Context(), item, asks, false, verdicts[i]); err != nil {
+			if _, err := b.Take(b.Context(), b.clock()+time.Hour, item, asks, false, verdicts[i]); err != nil {
 				b.Errorf("call %d: %v", i, err)
 			}
 		})
@@ -302,7 +302,7 @@ func TestTripOfItsOwn(t *testing.T) {
 	inBubble(t, Options{}, func(b *bench) {
 		s := spec(b.T, "q", "quota 10/h")
 		var seen any
-		b.o.Store = applier(func(ctx context.Context, item plan.Key, tries []plan.Write, state *plan.Cells) (int, int64, error) {
+		b.on(func(ctx context.Context, item plan.Key, tries []plan.Write, state *plan.Cells) (int, int64, error) {
 			seen = ctx.Value(name{})
 			return b.store.Apply(ctx, item, tries, state)
 		})
@@ -310,6 +310,14 @@ func TestTripOfItsOwn(t *testing.T) {
 			b.Errorf("%v, %v", seen, err)
 		}
 	})
+}
+
+// on puts something in front of the store.
+func (b *bench) on(apply applier) {
+	b.o.Store = apply
+	if b.starter != nil {
+		b.starter = starter{apply}
+	}
 }
 
 type applier func(ctx context.Context, item plan.Key, tries []plan.Write, state *plan.Cells) (int, int64, error)
@@ -372,7 +380,7 @@ func TestEstimateOfTheStoresClock(t *testing.T) {
 			b.store.took = 40 * time.Millisecond
 			machine := b.store.now
 			asked := int64(0)
-			b.o.Store = applier(func(ctx context.Context, item plan.Key, tries []plan.Write, state *plan.Cells) (int, int64, error) {
+			b.on(func(ctx context.Context, item plan.Key, tries []plan.Write, state *plan.Cells) (int, int64, error) {
 				asked = machine()
 				applied, now, err := b.store.Apply(ctx, item, tries, state)
 				if !own {

@@ -373,8 +373,8 @@ func TestNobodyAsksTwiceOfADeadStore(t *testing.T) {
 		}
 		synctest.Wait()
 		for _, l := range b.lanes.by {
-			if l.running || l.users != 0 || len(l.takes) != 0 {
-				b.Errorf("%v: running %v, %d users, %d wait", l.item, l.running, l.users, len(l.takes))
+			if l.running || l.users.Load() != 0 || len(l.takes) != 0 {
+				b.Errorf("%v: running %v, %d users, %d wait", l.item, l.running, l.users.Load(), len(l.takes))
 			}
 		}
 	})
@@ -443,7 +443,7 @@ func TestLanesAreBounded(t *testing.T) {
 	before := runtime.NumGoroutine()
 	s := spec(t, "q", "quota 1/h")
 	all(100, func(i int) {
-		if _, err := p.Take(t.Context(), t.Context(), key(fmt.Sprint(i)), []Ask{{Spec: s, Cost: 1}}, false, make([]plan.Verdict, 1)); err != nil {
+		if _, err := p.Take(t.Context(), p.Until(), key(fmt.Sprint(i)), []Ask{{Spec: s, Cost: 1}}, false, make([]plan.Verdict, 1)); err != nil {
 			t.Error(err)
 		}
 	})

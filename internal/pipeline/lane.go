@@ -17,14 +17,15 @@ import (
 // order and the last one is the newest.
 type lane struct {
 	item   plan.Key
-	users  int          // calls that hold the lane; guarded by the table
+	users  atomic.Int32 // calls that hold the lane
 	seenAt atomic.Int64 // when state was asked for, on the pipeline's clock
 
 	mu      sync.Mutex
 	running bool
 	takes   []*take
 	updates []*update
-	state   *plan.Cells   // as last seen, never changed in place; nil when never seen
+	seen    bool
+	state   plan.Cells    // as last seen
 	then    int64         // the store's time of that
 	next    time.Duration // when the next write may go out
 	gap     time.Duration // 0 until the store found the item too busy
@@ -40,10 +41,14 @@ type take struct {
 	verdicts []plan.Verdict
 	refused  bool
 	err      error
-	done     chan struct{}
-	left     bool  // the caller has gone: what is taken is given back
-	sent     bool  // it has left the queue
-	why      error // what has held it up since
+	done     chan struct{} // gets one value
+	left     bool          // the caller has gone: what is taken is given back
+	sent     bool          // it has left the queue
+	why      error         // what has held it up since
+
+	timer   *time.Timer // of its wait
+	ask     [1]Ask      // of a call with one
+	verdict [1]plan.Verdict
 }
 
 // update is a change that is not a take: a give-back, a charge, a reset.
@@ -58,18 +63,17 @@ type update struct {
 }
 
 // remembers fills the verdicts from the memo when that refuses.
-func (l *lane) remembers(p *Pipeline, t *take) bool {
+func (l *lane) remembers(p *Pipeline, t *take, at time.Duration) bool {
 	l.mu.Lock()
-	state, then := l.state, l.then
-	l.mu.Unlock()
-	if state == nil || p.clock()-time.Duration(l.seenAt.Load()) > memoAge {
+	defer l.mu.Unlock()
+	if !l.seen || at-time.Duration(l.seenAt.Load()) > memoAge {
 		return false
 	}
 	now := p.now()
-	if off := now - then; off < -int64(memoAge) || off > int64(memoAge) {
+	if off := now - l.then; off < -int64(memoAge) || off > int64(memoAge) {
 		return false // the time was set
 	}
-	return t.look(state, now)
+	return t.look(&l.state, now)
 }
 
 // look fills in what a state says of the take, and reports whether it refuses.
@@ -95,29 +99,44 @@ func (p *Pipeline) enter(l *lane, t *take, u *update) {
 	}
 	if !l.running {
 		l.running = true
-		p.lanes.hold(l)
+		l.hold()
 		go p.run(l)
 	}
 }
 
-// wait returns when the take is decided, or its caller gives up.
-func (p *Pipeline) wait(ctx, asking context.Context, l *lane, t *take, keep bool) error {
-	select {
-	case <-t.done:
-		return t.err
-	case <-asking.Done():
+// wait returns when there is a value, and true; or when the take's caller gives
+// up, or its time is over.
+func (p *Pipeline) wait(ctx context.Context, t *take, until time.Duration, value <-chan struct{}) bool {
+	left := until - p.clock()
+	if t.timer == nil {
+		t.timer = time.NewTimer(left)
+	} else {
+		t.timer.Reset(left)
 	}
+	defer t.timer.Stop()
+	select {
+	case <-value:
+		return true
+	case <-ctx.Done():
+	case <-t.timer.C:
+	}
+	return false
+}
+
+// leave is for a take whose caller does not wait any longer. It is too late for
+// one that has been answered.
+func (p *Pipeline) leave(ctx context.Context, l *lane, t *take, keep bool) (answered bool, err error) {
 	gone := ctx.Err()
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	select {
 	case <-t.done:
-		return t.err
+		return true, t.err
 	default:
 	}
 	if gone != nil {
 		t.left = true
-		return gone
+		return false, gone
 	}
 	t.left = !keep
 	why := t.why
@@ -130,7 +149,7 @@ func (p *Pipeline) wait(ctx, asking context.Context, l *lane, t *take, keep bool
 	default:
 		why = p.o.Errors.Unreachable
 	}
-	return fmt.Errorf("%w: no answer within %v", why, p.o.Deadline)
+	return false, fmt.Errorf("%w: no answer within %v", why, p.o.Deadline)
 }
 
 // held notes what holds calls up, for those that can't wait for its end.
@@ -144,7 +163,7 @@ func (l *lane) held(pending []*take, why error) {
 
 // run serves a lane until nothing waits in it.
 func (p *Pipeline) run(l *lane) {
-	defer p.lanes.put(l)
+	defer l.put()
 	for {
 		l.mu.Lock()
 		if len(l.takes) == 0 && len(l.updates) == 0 {
@@ -177,13 +196,26 @@ func (p *Pipeline) run(l *lane) {
 		if len(takes) > 0 {
 			p.serve(l, takes)
 		}
-		l.mu.Lock()
-		l.next = began + l.gap
-		if len(takes) > 1 {
-			l.next = max(l.next, began+p.o.Gap) // a crowd: the next write will be fuller for it
-		}
-		l.mu.Unlock()
+		l.wrote(p, began, len(takes))
 	}
+}
+
+// wrote says when the next write may go out after one for so many takes.
+func (l *lane) wrote(p *Pipeline, began time.Duration, takes int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.next = began + l.gap
+	if takes > 1 {
+		l.next = max(l.next, began+p.o.Gap) // a crowd: the next write will be fuller for it
+	}
+}
+
+// serve decides takes in a goroutine of the lane's.
+func (p *Pipeline) serve(l *lane, takes []*take) {
+	s := p.service(l, p.clock(), takes...)
+	defer s.end()
+	defer s.own(takes[0].ctx)()
+	s.serve(nil)
 }
 
 // found notes, after a trip, whether the item had anything left for those who
@@ -209,20 +241,25 @@ func (l *lane) found(p *Pipeline, any bool) {
 func (l *lane) pause(p *Pipeline) time.Duration {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	pause := l.next - p.clock()
+	return l.paused(p, p.clock())
+}
+
+// paused is pause for who holds the lock.
+func (l *lane) paused(p *Pipeline, at time.Duration) time.Duration {
+	pause := l.next - at
 	if l.idle > 0 {
 		pause = max(pause, min(time.Duration(l.until-p.now()), l.idle))
 	}
 	return pause
 }
 
-// remember publishes what an item looked like to a trip that began at a time of
-// the pipeline's clock. The state is not changed after.
-func (p *Pipeline) remember(l *lane, state *plan.Cells, now int64, began time.Duration) {
+// remember publishes what a trip has found the item to be.
+func (l *lane) remember(state *plan.Cells, t *outcome) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.state, l.then = state, now
-	l.seenAt.Store(int64(began))
+	l.seen, l.then = true, t.now
+	l.state.CopyFrom(state)
+	l.seenAt.Store(int64(t.began))
 }
 
 // slow sets how long the next write to a busy item has to wait, twice as long
@@ -265,14 +302,14 @@ func (p *Pipeline) update(l *lane, u *update) error {
 	ctx, cancel := p.own(u.ctx)
 	defer cancel()
 	var known *plan.Cells
+	var state plan.Cells
 	now := p.now()
 	if u.read {
-		known = new(plan.Cells)
-		_, at, err := p.send(ctx, l.item, nil, known)
-		if err != nil {
-			return err
+		t := p.send(ctx, l.item, nil, &state)
+		if t.err != nil {
+			return t.err
 		}
-		now = at
+		known, now = &state, t.now
 	}
 	var w plan.Write
 	busy := false
@@ -281,7 +318,8 @@ func (p *Pipeline) update(l *lane, u *update) error {
 		if !u.next(known, now, &w) {
 			return nil
 		}
-		state, at, applied, err := p.write(ctx, l, u.sure, w)
+		var got plan.Cells
+		at, applied, err := p.write(ctx, l, u.sure, []plan.Write{w}, &got, nil)
 		if errors.Is(err, p.o.Errors.Throttled) && sleep(ctx, l.slow(p, busy)) {
 			busy, now = true, p.now()
 			continue
@@ -290,7 +328,8 @@ func (p *Pipeline) update(l *lane, u *update) error {
 			return err
 		}
 		trips++
-		known, now = state, at
+		state = got
+		known, now = &state, at
 	}
 	return p.o.Errors.Busy
 }

@@ -22,7 +22,7 @@ func (t *lanes) get(item plan.Key) *lane {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if l := t.by[item]; l != nil {
-		l.users++
+		l.users.Add(1)
 		return l
 	}
 	if t.by == nil {
@@ -34,31 +34,25 @@ func (t *lanes) get(item plan.Key) *lane {
 	if len(t.by) >= t.max {
 		t.drop() // a crowd of lanes in use has made it too large
 	}
-	l := &lane{item: item, users: 1}
+	l := &lane{item: item}
+	l.users.Store(1)
 	t.by[item] = l
 	return l
 }
 
 // hold is one more use of a lane that is in use.
-func (t *lanes) hold(l *lane) {
-	t.mu.Lock()
-	l.users++
-	t.mu.Unlock()
-}
+func (l *lane) hold() { l.users.Add(1) }
 
 // put ends one use of a lane.
-func (t *lanes) put(l *lane) {
-	t.mu.Lock()
-	l.users--
-	t.mu.Unlock()
-}
+func (l *lane) put() { l.users.Add(-1) }
 
-// drop removes, of a few idle lanes, the one whose memo is oldest.
+// drop removes, of a few idle lanes, the one whose memo is oldest. A lane that
+// nobody uses can't come into use meanwhile: that takes get.
 func (t *lanes) drop() {
 	var oldest *lane
 	n := 0
 	for _, l := range t.by {
-		if l.users == 0 && (oldest == nil || l.seenAt.Load() < oldest.seenAt.Load()) {
+		if l.users.Load() == 0 && (oldest == nil || l.seenAt.Load() < oldest.seenAt.Load()) {
 			oldest = l
 		}
 		if n++; n >= looked && oldest != nil {

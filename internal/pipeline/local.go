@@ -2,6 +2,7 @@ package pipeline
 
 import (
 	"sync"
+	"sync/atomic"
 
 	"github.com/weirlabs/weir/internal/plan"
 )
@@ -10,6 +11,7 @@ import (
 // then keeps a share of a limit by itself. Items are bounded; one that holds
 // nothing any more goes first.
 type Local struct {
+	any   atomic.Bool // whether there is or was an item: no lock without
 	mu    sync.Mutex
 	items map[plan.Key]*localItem
 }
@@ -48,6 +50,7 @@ func (f *Local) Take(item plan.Key, shares []Share, now int64, verdicts []plan.V
 	if it == nil {
 		if f.items == nil {
 			f.items = map[plan.Key]*localItem{}
+			f.any.Store(true)
 		}
 		if len(f.items) >= maxLocal && !f.drop(now) {
 			for i := range verdicts {
@@ -102,6 +105,9 @@ func (f *Local) drop(now int64) bool {
 // Owes reports whether something of a key's was counted here that its limits
 // were not charged yet. It is cheap when nothing was.
 func (f *Local) Owes(item plan.Key) bool {
+	if !f.any.Load() {
+		return false
+	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	it := f.items[item]

@@ -18,6 +18,7 @@ package pipeline
 import (
 	"context"
 	"errors"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -36,6 +37,28 @@ type Errors struct {
 // Applier is the part of a store that a pipeline needs.
 type Applier interface {
 	Apply(ctx context.Context, item plan.Key, tries []plan.Write, state *plan.Cells) (applied int, now int64, err error)
+}
+
+// Starter is implemented by a store that can be asked without waiting for it. A
+// call that finds nobody else at its item then asks in its own goroutine.
+type Starter interface {
+	// Start is Apply that does not wait. Its trip is over by a time, and carries
+	// the values of ctx, not its end. tries must stay as they are until the
+	// answer is fetched. A nil Pending says that nothing was started: Apply does
+	// it.
+	Start(ctx context.Context, until time.Time, item plan.Key, tries []plan.Write) Pending
+}
+
+// Pending is a trip that Start began. Once, either its answer is fetched or it
+// is abandoned; nothing of it may be used after that.
+type Pending interface {
+	// Done has one value when there is an answer.
+	Done() <-chan struct{}
+	// Answer is what Apply returns, after the value has come from Done.
+	Answer(state *plan.Cells) (applied int, now int64, err error)
+	// Abandon is for who does not wait for that any longer, and says why. What
+	// was not sent is withdrawn; the error is Apply's.
+	Abandon(why error) error
 }
 
 // Options of a Pipeline. Store, Clock, Keep and Errors are required.
@@ -68,13 +91,16 @@ const (
 // Pipeline asks one store. It is safe for concurrent use. It has a goroutine
 // for each item that is being asked, and none when nothing is.
 type Pipeline struct {
-	o       Options
-	lanes   lanes
-	breaker breaker
-	stats   counters
-	begun   time.Time    // the clock of memos, gaps and the breaker
-	ahead   atomic.Int64 // of the store's time over this machine's, as last seen
-	asked   atomic.Bool
+	o        Options
+	lanes    lanes
+	breaker  breaker
+	stats    counters
+	begun    time.Time    // the clock of memos, gaps and the breaker
+	ahead    atomic.Int64 // of the store's time over this machine's, as last seen
+	asked    atomic.Bool
+	starter  Starter   // the store, if it is one
+	takes    sync.Pool // of *take
+	services sync.Pool // of *service
 }
 
 // Stats says what each stage has saved, as counts since the start.
@@ -99,6 +125,7 @@ func New(o Options) *Pipeline {
 	}
 	o.Gap = max(o.Gap, 0)
 	p := &Pipeline{o: o, begun: time.Now()}
+	p.starter, _ = o.Store.(Starter)
 	p.lanes.max = o.Items
 	return p
 }
@@ -125,52 +152,108 @@ type Ask struct {
 	Shadow bool // refuses nothing
 }
 
+// Until is when a decision that begins now must have been made, on the clock of
+// Take.
+func (p *Pipeline) Until() time.Duration { return p.clock() + p.Deadline() }
+
+// Within is ctx until that time.
+func (p *Pipeline) Within(ctx context.Context, until time.Duration) (context.Context, context.CancelFunc) {
+	return context.WithDeadline(ctx, p.begun.Add(until))
+}
+
 // Take asks for all of asks from one item, and fills verdicts, one for each. It
 // returns once the store has answered, or a memo has; or with an error when
-// nobody has by the deadline. refused says that an ask which is not a shadow
-// was refused; then nothing was taken.
+// nobody has by a time. refused says that an ask which is not a shadow was
+// refused; then nothing was taken. After an error, asks and verdicts are the
+// pipeline's.
 //
 // A caller whose ctx ends first gets its error, and whatever its call turns out
-// to have taken is given back. So it is when only asking ends, which is ctx with
-// a deadline, unless keep says that the call goes on all the same.
-func (p *Pipeline) Take(ctx, asking context.Context, item plan.Key, asks []Ask, keep bool, verdicts []plan.Verdict) (refused bool, err error) {
+// to have taken is given back. So it is when only the time is over, unless keep
+// says that the call goes on all the same.
+func (p *Pipeline) Take(ctx context.Context, until time.Duration, item plan.Key, asks []Ask, keep bool, verdicts []plan.Verdict) (refused bool, err error) {
 	if never(asks, verdicts) {
 		return true, nil
 	}
-	t := &take{ctx: ctx, asks: asks, verdicts: verdicts, done: make(chan struct{})}
-	l := p.lanes.get(item)
-	defer p.lanes.put(l)
-	if p.memo(l, t) {
-		return true, nil
+	t := p.take(ctx, asks, verdicts)
+	if err := p.ask(ctx, until, item, t, keep); err != nil {
+		return false, err
 	}
-	if err := p.admit(ctx); err != nil {
-		return false, p.counted(err)
-	}
-	if p.o.NoCoalescing {
-		p.lanes.hold(l)
-		go func() {
-			defer p.lanes.put(l)
-			p.serve(l, []*take{t})
-		}()
+	refused = t.refused
+	p.forget(t)
+	return refused, nil
+}
+
+// TakeOne is Take for a single ask, within a deadline from now on.
+func (p *Pipeline) TakeOne(ctx context.Context, item plan.Key, a Ask, keep bool) (v plan.Verdict, err error) {
+	t := p.take(ctx, nil, nil)
+	t.ask[0] = a
+	t.asks, t.verdicts = t.ask[:], t.verdict[:]
+	if never(t.asks, t.verdicts) {
+		err = nil
 	} else {
-		p.enter(l, t, nil)
+		err = p.ask(ctx, p.Until(), item, t, keep)
 	}
-	if err := p.wait(ctx, asking, l, t, keep); err != nil {
-		return false, p.counted(err)
+	if err != nil {
+		return v, err
 	}
-	return t.refused, nil
+	v = t.verdict[0]
+	p.forget(t)
+	return v, nil
+}
+
+// take is one from the pool, for a call.
+func (p *Pipeline) take(ctx context.Context, asks []Ask, verdicts []plan.Verdict) *take {
+	t, _ := p.takes.Get().(*take)
+	if t == nil {
+		t = &take{done: make(chan struct{}, 1)}
+	}
+	t.ctx, t.asks, t.verdicts = ctx, asks, verdicts
+	return t
+}
+
+// forget gives a take back that nobody else holds: one that has been answered,
+// and whose value of done was received.
+func (p *Pipeline) forget(t *take) {
+	t.ctx, t.asks, t.verdicts, t.ask = nil, nil, nil, [1]Ask{}
+	t.refused, t.sent, t.why = false, false, nil
+	p.takes.Put(t)
+}
+
+// ask has a take decided. After an error others may still hold it.
+func (p *Pipeline) ask(ctx context.Context, until time.Duration, item plan.Key, t *take, keep bool) error {
+	l := p.lanes.get(item)
+	defer l.put()
+	at := p.clock()
+	if p.memo(l, t, at) {
+		return nil
+	}
+	if err := p.admit(ctx, at); err != nil {
+		return p.counted(err)
+	}
+	if p.goes(l, t, at) {
+		answered, err := p.lead(ctx, until, l, t, at, keep)
+		if answered || err != nil {
+			return p.counted(err)
+		}
+	}
+	if !p.wait(ctx, t, until, t.done) {
+		if answered, err := p.leave(ctx, l, t, keep); !answered || err != nil {
+			return p.counted(err)
+		}
+	}
+	return p.counted(t.err)
 }
 
 // Refuses reports whether the memo refuses a call, and then fills verdicts. A
 // call for several items asks this of all of them before it takes from one.
 func (p *Pipeline) Refuses(item plan.Key, asks []Ask, verdicts []plan.Verdict) bool {
 	l := p.lanes.get(item)
-	defer p.lanes.put(l)
-	return p.memo(l, &take{asks: asks, verdicts: verdicts})
+	defer l.put()
+	return p.memo(l, &take{asks: asks, verdicts: verdicts}, p.clock())
 }
 
-func (p *Pipeline) memo(l *lane, t *take) (refuses bool) {
-	if p.o.NoMemo || p.o.NoCoalescing || !l.remembers(p, t) {
+func (p *Pipeline) memo(l *lane, t *take, at time.Duration) (refuses bool) {
+	if p.o.NoMemo || p.o.NoCoalescing || !l.remembers(p, t, at) {
 		return false
 	}
 	p.stats.memo.Add(1)
@@ -181,7 +264,7 @@ func (p *Pipeline) memo(l *lane, t *take) (refuses bool) {
 // outcome is unknown is not repeated: it happens at most once. When ctx ends
 // first, it still happens.
 func (p *Pipeline) Update(ctx context.Context, item plan.Key, read bool, next Planner) error {
-	if err := p.admit(ctx); err != nil {
+	if err := p.admit(ctx, p.clock()); err != nil {
 		return p.counted(err)
 	}
 	return p.await(ctx, item, &update{ctx: ctx, next: next, read: read, done: make(chan struct{})})
@@ -192,7 +275,7 @@ func (p *Pipeline) Update(ctx context.Context, item plan.Key, read bool, next Pl
 // is and counts on. When nobody knows whether it was done, the next Repay finds
 // out; without nonces it is then not done again.
 func (p *Pipeline) Repay(ctx context.Context, f *Local, item plan.Key, now func() int64) error {
-	if err := p.admit(ctx); err != nil {
+	if err := p.admit(ctx, p.clock()); err != nil {
 		return p.counted(err)
 	}
 	for again := true; again; {
@@ -214,7 +297,7 @@ func (p *Pipeline) Repay(ctx context.Context, f *Local, item plan.Key, now func(
 // await puts an update into its item's lane, and waits for it while ctx lasts.
 func (p *Pipeline) await(ctx context.Context, item plan.Key, u *update) error {
 	l := p.lanes.get(item)
-	defer p.lanes.put(l)
+	defer l.put()
 	p.enter(l, nil, u)
 	select {
 	case <-u.done:
@@ -241,7 +324,8 @@ func (p *Pipeline) Read(ctx context.Context, item plan.Key) (*plan.Cells, int64,
 		own, cancel := p.own(ctx)
 		defer cancel()
 		r := new(reply)
-		_, r.now, r.err = p.send(own, item, nil, &r.state)
+		t := p.send(own, item, nil, &r.state)
+		r.now, r.err = t.now, t.err
 		replies <- r
 	}()
 	select {
@@ -278,8 +362,8 @@ func (p *Pipeline) Deadline() time.Duration {
 
 // admit turns a call away whose caller has gone, or while the store is left
 // alone: it need not wait behind others to hear that. It claims nothing.
-func (p *Pipeline) admit(ctx context.Context) error {
-	if p.breaker.refuses(p.clock()) {
+func (p *Pipeline) admit(ctx context.Context, at time.Duration) error {
+	if p.breaker.refuses(at) {
 		return p.o.Errors.Open
 	}
 	return ctx.Err()
@@ -287,36 +371,56 @@ func (p *Pipeline) admit(ctx context.Context) error {
 
 // counted counts a call that was not asked.
 func (p *Pipeline) counted(err error) error {
-	if errors.Is(err, p.o.Errors.Open) {
+	if err != nil && errors.Is(err, p.o.Errors.Open) {
 		p.stats.skipped.Add(1)
 	}
 	return err
 }
 
+// outcome is what became of one trip to the store.
+type outcome struct {
+	began   time.Duration // on the pipeline's clock
+	sent    int64         // this machine's time
+	applied int
+	now     int64
+	err     error
+}
+
 // send is one trip to the store, which the breaker allows and hears of. Only
 // what is sent may claim to be the one that tries a store which is left alone:
 // a call that turns out to have nothing to send would hold up all others.
-func (p *Pipeline) send(ctx context.Context, item plan.Key, tries []plan.Write, state *plan.Cells) (applied int, now int64, err error) {
-	if !p.breaker.allow(p.clock()) {
-		return -1, 0, p.o.Errors.Open
+func (p *Pipeline) send(ctx context.Context, item plan.Key, tries []plan.Write, state *plan.Cells) *outcome {
+	t := outcome{began: p.clock()}
+	if !p.breaker.allow(t.began) {
+		t.applied, t.err = -1, p.o.Errors.Open
+		return &t
 	}
 	p.stats.trips.Add(1)
-	sent := p.o.Clock()
-	applied, now, err = p.o.Store.Apply(ctx, item, tries, state)
-	p.asked.Store(true)
-	if err == nil {
+	t.sent = p.o.Clock()
+	t.applied, t.now, t.err = p.o.Store.Apply(ctx, item, tries, state)
+	p.learn(&t)
+	return &t
+}
+
+// learn takes from a trip what it says of the store: whether it answers, and
+// what time it has.
+func (p *Pipeline) learn(t *outcome) {
+	if !p.asked.Load() {
+		p.asked.Store(true)
+	}
+	switch {
+	case t.err == nil:
 		// Without a clock of its own the store has read this machine's when it
 		// was asked; otherwise it has read its own somewhere in between.
 		if p.o.OwnClock {
-			sent += (p.o.Clock() - sent) / 2
+			t.sent += (p.o.Clock() - t.sent) / 2
 		}
-		p.ahead.Store(now - sent)
-	}
-	if errors.Is(err, p.o.Errors.Throttled) {
+		p.ahead.Store(t.now - t.sent)
+		p.breaker.well()
+	case errors.Is(t.err, p.o.Errors.Throttled):
 		p.stats.throttled.Add(1)
-		p.breaker.record(p.clock(), nil) // the store is well; the item is busy
-	} else {
-		p.breaker.record(p.clock(), err)
+		p.breaker.well() // the store is; the item is busy
+	default:
+		p.breaker.failed(p.clock())
 	}
-	return applied, now, err
 }

@@ -3,6 +3,7 @@ package pipeline
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -100,6 +101,42 @@ func (s *items) trips() int {
 	return len(s.log)
 }
 
+// starter is a store that can be asked without waiting for it.
+type starter struct{ Applier }
+
+func (s starter) Start(ctx context.Context, until time.Time, item plan.Key, tries []plan.Write) Pending {
+	ctx, cancel := context.WithDeadline(context.WithoutCancel(ctx), until)
+	a := &pending{done: make(chan struct{}, 1), cancel: cancel}
+	go func() {
+		a.applied, a.now, a.err = s.Apply(ctx, item, tries, &a.state)
+		a.done <- struct{}{}
+	}()
+	return a
+}
+
+type pending struct {
+	done    chan struct{}
+	cancel  func()
+	state   plan.Cells
+	applied int
+	now     int64
+	err     error
+}
+
+func (a *pending) Done() <-chan struct{} { return a.done }
+
+func (a *pending) Answer(state *plan.Cells) (int, int64, error) {
+	a.cancel()
+	state.CopyFrom(&a.state)
+	return a.applied, a.now, a.err
+}
+
+func (a *pending) Abandon(why error) error {
+	a.cancel()
+	<-a.done
+	return fmt.Errorf("%w: %w", errUnknown, why)
+}
+
 // bench is a pipeline on a store, in a bubble of time.
 type bench struct {
 	*testing.T
@@ -108,14 +145,21 @@ type bench struct {
 	step  atomic.Int64 // of this machine's clock, as if it had been set
 }
 
-// inBubble runs a test where time costs nothing. Every goroutine of the pipeline
-// must have ended by its end.
+// inBubble runs a test where time costs nothing, on a store that has to be waited
+// for and on one that has not. Every goroutine of the pipeline must have ended by
+// its end.
 func inBubble(t *testing.T, o Options, test func(b *bench)) {
+	t.Helper()
+	inBubbleOn(t, o, func(s *items) Applier { return s }, test)
+	inBubbleOn(t, o, func(s *items) Applier { return starter{s} }, test)
+}
+
+func inBubbleOn(t *testing.T, o Options, as func(*items) Applier, test func(b *bench)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		b := &bench{T: t}
 		b.store = &items{now: func() int64 { return time.Now().UnixNano() + b.step.Load() }, by: map[plan.Key]*plan.Cells{}, ring: map[plan.Key][]uint64{}}
-		o.Store, o.Clock = b.store, b.store.now
+		o.Store, o.Clock = as(b.store), b.store.now
 		o.Keep = func(plan.Key) time.Duration { return time.Hour }
 		o.Errors = Errors{OutcomeUnknown: errUnknown, Unreachable: errUnreachable, Throttled: errThrottled, Busy: errBusy, Open: errOpen}
 		if o.Deadline == 0 {
@@ -138,10 +182,8 @@ func (b *bench) ask(item plan.Key, s *plan.Spec, n int64) (plan.Verdict, error) 
 }
 
 func (b *bench) askAs(ctx context.Context, item plan.Key, s *plan.Spec, n int64, keep bool) (plan.Verdict, error) {
-	asking, cancel := context.WithTimeout(ctx, b.Pipeline.Deadline())
-	defer cancel()
 	verdicts := make([]plan.Verdict, 1)
-	if _, err := b.Take(ctx, asking, item, []Ask{{Spec: s, Cost: n}}, keep, verdicts); err != nil {
+	if _, err := b.Take(ctx, b.Until(), item, []Ask{{Spec: s, Cost: n}}, keep, verdicts); err != nil {
 		return plan.Verdict{}, err // verdicts are the pipeline's for as long as the call goes on
 	}
 	return verdicts[0], nil

@@ -1,0 +1,127 @@
+package pipeline
+
+import (
+	"context"
+	"time"
+)
+
+// goes decides how a take is served: it reports true for one that finds its
+// lane standing still, and a store that can be asked without waiting for it.
+// That take's caller then leads: it asks in its own goroutine. Every other take
+// waits for a goroutine of the lane's.
+func (p *Pipeline) goes(l *lane, t *take, at time.Duration) bool {
+	if p.o.NoCoalescing {
+		if p.starter != nil {
+			return true
+		}
+		l.hold()
+		go func() {
+			defer l.put()
+			p.serve(l, []*take{t})
+		}()
+		return false
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !l.running && p.starter != nil && l.paused(p, at) <= 0 {
+		l.running, t.sent = true, true
+		return true
+	}
+	l.takes = append(l.takes, t)
+	if !l.running {
+		l.running = true
+		l.hold()
+		go p.run(l)
+	}
+	return false
+}
+
+// lead decides a take in its caller's goroutine. What would keep the caller for
+// longer than it may stay, or for the sake of others, goes on in a goroutine of
+// the lane's: then the take is not answered yet. So it is with an error, which
+// is the caller's own.
+func (p *Pipeline) lead(ctx context.Context, until time.Duration, l *lane, t *take, at time.Duration, keep bool) (answered bool, err error) {
+	s := p.service(l, at, t)
+	for s.plan() {
+		p.stamp(l, s.write[:s.offered])
+		trip := outcome{began: p.clock(), sent: p.o.Clock()}
+		if !p.breaker.allow(trip.began) {
+			s.fail(p.o.Errors.Open)
+			break
+		}
+		pending := p.starter.Start(ctx, p.begun.Add(s.until), l.item, s.write[:s.offered])
+		if pending == nil {
+			s.hand(ctx, at, nil, nil)
+			return false, nil
+		}
+		p.stats.trips.Add(1)
+		if !p.wait(ctx, t, until, pending.Done()) {
+			_, err = p.leave(ctx, l, t, keep)
+			s.hand(ctx, at, &trip, pending)
+			return false, err
+		}
+		trip.applied, trip.now, trip.err = pending.Answer(&s.next)
+		p.learn(&trip)
+		if trip.err != nil {
+			s.hand(ctx, at, &trip, nil)
+			return false, nil
+		}
+		l.remember(&s.next, &trip)
+		s.got(trip.now, trip.applied >= 0, nil)
+	}
+	<-t.done // it has its answer
+	err = t.err
+	if len(s.due) > 0 {
+		s.hand(ctx, at, nil, nil)
+		return true, err
+	}
+	s.end()
+	p.goOn(l, at)
+	return true, err
+}
+
+// hand leaves the rest of a service to a goroutine of the lane's: to wait for a
+// trip that is under way, to do what the outcome of one asks for, or to plan the
+// next one.
+func (s *service) hand(ctx context.Context, at time.Duration, first *outcome, pending Pending) {
+	p, l := s.p, s.l
+	l.hold()
+	go func() {
+		defer l.put()
+		done := s.own(ctx)
+		if pending != nil {
+			select {
+			case <-pending.Done():
+				first.applied, first.now, first.err = pending.Answer(&s.next)
+			case <-s.ctx.Done():
+				first.err = pending.Abandon(s.ctx.Err())
+			}
+			p.learn(first)
+		}
+		if len(s.pending) > 0 {
+			s.serve(first)
+		}
+		for _, w := range s.due {
+			s.clean(w)
+		}
+		done()
+		s.end()
+		p.goOn(l, at)
+	}()
+}
+
+// goOn lets the lane serve what has come while a caller led.
+func (p *Pipeline) goOn(l *lane, began time.Duration) {
+	if p.o.NoCoalescing {
+		return
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.next = began + l.gap
+	if len(l.takes) == 0 && len(l.updates) == 0 {
+		l.running = false
+		return
+	}
+	l.hold()
+	go p.run(l)
+}

@@ -1,0 +1,191 @@
+package pipeline
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/weirlabs/weir/internal/plan"
+)
+
+// service decides takes of one item: plan, apply, and plan again from what came
+// back, until each is answered. It writes what fits, and refuses only what a
+// state does not fit that the store has just returned.
+type service struct {
+	p       *Pipeline
+	l       *lane
+	ctx     context.Context // of its trips; nil while nobody may be kept waiting
+	until   time.Duration   // when its time is over, on the pipeline's clock
+	pending []*take         // those without an answer
+	batch   batch           // those of them that go out next
+	known   plan.Cells      // what they are judged by
+	next    plan.Cells      // what the store returns
+	now     int64           // the store's time of known, or an estimate
+	fresh   bool            // known came from the store in this very service
+	took    bool            // a write has taken something
+	busy    bool            // the store has found the item too busy
+	most    int             // takes in one write
+	vain    int             // writes that did not hold, one after the other
+	write   [2]plan.Write   // what is offered: the first offered of them
+	offered int
+	later   []total      // scratch of allow
+	due     []plan.Write // housekeeping put off until callers have been answered
+}
+
+// service begins to decide some takes.
+func (p *Pipeline) service(l *lane, began time.Duration, pending ...*take) *service {
+	s, _ := p.services.Get().(*service)
+	if s == nil {
+		s = &service{p: p}
+	}
+	s.l, s.until, s.most = l, began+p.Deadline(), maxBatch
+	s.pending = append(s.pending[:0], pending...)
+	if n := len(pending); n > 1 {
+		p.stats.coalesced.Add(uint64(n - 1))
+	}
+	s.now = p.now()
+	l.mu.Lock()
+	s.known.CopyFrom(&l.state)
+	l.mu.Unlock()
+	return s
+}
+
+// end gives back what the service has borrowed. Nothing of it may be used then.
+func (s *service) end() {
+	s.batch.reset()
+	clear(s.pending[:cap(s.pending)])
+	s.ctx, s.l, s.due = nil, nil, nil
+	s.fresh, s.took, s.busy, s.vain = false, false, false, 0
+	s.p.services.Put(s)
+}
+
+// own gives the service a context for its trips: with the values of the call
+// that began it, and not with its end, because others wait for the same answer.
+func (s *service) own(ctx context.Context) context.CancelFunc {
+	var cancel context.CancelFunc
+	s.ctx, cancel = context.WithDeadline(context.WithoutCancel(ctx), s.p.begun.Add(s.until))
+	return cancel
+}
+
+// serve decides all takes, waiting for the store as long as it has to. A trip
+// may have been made already.
+func (s *service) serve(first *outcome) {
+	for first != nil || s.plan() {
+		at, applied, err := s.p.write(s.ctx, s.l, true, s.write[:s.offered], &s.next, first)
+		first = nil
+		if !s.got(at, applied, err) {
+			return
+		}
+	}
+}
+
+// plan prepares the next write. When it reports that there is none, all takes
+// have been answered.
+func (s *service) plan() bool {
+	p, l, b := s.p, s.l, &s.batch
+	for s.vain < maxTrips {
+		if s.pending = p.present(l, s.pending); len(s.pending) == 0 {
+			return false
+		}
+		if s.fresh {
+			if s.refuse(); len(s.pending) == 0 {
+				l.found(p, s.took)
+				return false
+			}
+		}
+		b.judge(s.pending, &s.known, s.now, s.most)
+		doubt := len(b.totals) == 0 && !s.fresh && s.known.Len() > 0
+		if doubt {
+			// What is only remembered refuses nobody: ask as if nothing were known.
+			s.known.Reset()
+			b.judge(s.pending, &s.known, s.now, s.most)
+		}
+		if len(b.totals) == 0 && len(b.fits) > 0 {
+			if s.fresh {
+				s.tidy(b.fits[0].asks, true)
+			}
+			s.allow(&s.known) // shadows only, and none of them fits
+			continue
+		}
+		if len(b.fits) == 0 || !b.plan(&s.known, s.now, &s.write[0]) {
+			break // what fits one by one fits together; see the test of that
+		}
+		s.offered = 1
+		if s.known.Len() == 0 && !s.fresh && b.orElse(&s.write[0], &s.write[1], s.now) {
+			// Of an item of which nothing is known both are offered, which saves a
+			// trip on a store that looks at more than the first. One that refused
+			// when it was last seen is in use.
+			if doubt {
+				s.write[0], s.write[1] = s.write[1], s.write[0]
+			} else {
+				s.offered = 2
+			}
+		}
+		if s.vain >= patience {
+			s.write[0].Freeze(s.now)
+		}
+		return true
+	}
+	s.fail(p.o.Errors.Busy)
+	return false
+}
+
+// got takes in the outcome of a write, and reports whether to go on.
+func (s *service) got(at int64, applied bool, err error) bool {
+	p, l := s.p, s.l
+	if errors.Is(err, p.o.Errors.Throttled) {
+		l.held(s.pending, err)
+		if sleep(s.ctx, l.slow(p, s.busy)) {
+			s.busy, s.now = true, p.now()
+			return true
+		}
+	}
+	if err != nil {
+		s.fail(err)
+		return false
+	}
+	l.calm(p)
+	s.known, s.next = s.next, s.known
+	s.now, s.fresh = at, true
+	if s.vain++; s.vain >= patience {
+		s.most = 1 // others want the rest too: one may get what all together don't
+	}
+	if applied {
+		s.took, s.vain, s.most = true, 0, maxBatch
+		l.found(p, true)
+		s.tidy(s.batch.fits[0].asks, true)
+		s.allow(&s.known)
+	}
+	return true
+}
+
+// fail answers the takes that could not be decided.
+func (s *service) fail(err error) {
+	s.p.fail(s.l, s.pending, err)
+	s.pending = s.pending[:0]
+}
+
+// tidy makes the write that a refusal must not put off, or that a take could not
+// see to be due, if any. The next call tries again, so that a failure needs no
+// answer.
+func (s *service) tidy(asks []Ask, taken bool) {
+	var w plan.Write
+	due := false
+	for i := range asks {
+		if v := asks[i].Spec.Look(&s.known, s.now, asks[i].Cost); !v.Never && (taken || !v.OK) {
+			due = asks[i].Spec.Tidy(&s.known, s.now, &w) || due
+		}
+	}
+	switch {
+	case !due:
+	case s.ctx == nil:
+		s.due = append(s.due, w)
+	default:
+		s.clean(w)
+	}
+}
+
+func (s *service) clean(w plan.Write) {
+	var state plan.Cells
+	_, _, _ = s.p.write(s.ctx, s.l, false, []plan.Write{w}, &state, nil)
+}
