@@ -21,6 +21,7 @@ func (e *Engine) Decide(ctx context.Context, a *policy.Attributes, o *Outcome) {
 	}
 	if o.Limited() {
 		o.DenialID = denialID()
+		o.lengthen()
 	}
 	if o.Limited() || o.Degraded || e.lines.outages.Load() != 0 {
 		e.observe(ctx, o)
@@ -205,6 +206,16 @@ func (o *Outcome) refuse(ctx context.Context, err error) {
 		}
 	}
 	o.Err, o.Status = re, re.Status
+}
+
+// lengthen makes the wait that the caller is told longer, by a random part of what
+// the policy says, so that those who were refused together do not return together.
+// It never makes it shorter. A wait that helps nobody, and none, stay as they are.
+func (o *Outcome) lengthen() {
+	jitter := o.st.policy.RetryAfterJitter()
+	if v := o.Speaks(); jitter > 0 && v != nil && v.RetryAfter > 0 {
+		v.RetryAfter += rand.N(jitter + 1)
+	}
 }
 
 // denialID is long enough never to meet itself and short enough to read out.

@@ -194,19 +194,7 @@ const (
 
 // accountsRows says how old may be what a process knows of accounts.
 func (l *loader) accountsRows(c *config) []row {
-	return []row{{"max_age", true, "How old may be what a process knows of an account's record: 30s, from 1s to 1h.", value{textForm, func(n *node) {
-		if !l.is(n, scalar, "max_age") {
-			return
-		}
-		// A time stands in the file as in a limit: 30s, 5m.
-		per, err := weir.ParseLimit("1/" + n.text)
-		if err == nil {
-			c.accountsAge = per.Period().Duration()
-		}
-		if err != nil || c.accountsAge < minAccountsAge || c.accountsAge > maxAccountsAge {
-			l.wrong(n, codeRange, "write max_age: 30s", "%s is not a time from 1s to 1h", show(n.text))
-		}
-	}}}}
+	return []row{{"max_age", true, "How old may be what a process knows of an account's record: 30s, from 1s to 1h.", l.time("max_age", &c.accountsAge, minAccountsAge, maxAccountsAge)}}
 }
 
 // AccountsAge is how old may be what a process knows of an account's record,
@@ -253,7 +241,7 @@ func (p *Policy) AppendCallers(room []Caller, m *Match, id *Identity, onlyNeeded
 		if c.from == fromAddress {
 			continue
 		}
-		text, err := c.id(id, m.Client)
+		text, err := c.id(&p.addresses, id, m.Client)
 		if err != nil || text == "" {
 			continue // a limit that counts by it says what is wrong
 		}
@@ -275,7 +263,7 @@ func (p *Policy) AppendCallers(room []Caller, m *Match, id *Identity, onlyNeeded
 	}
 	ip := m.found.ip
 	if !ip.Valid() {
-		ip = addressKey(m.Client)
+		ip = p.addresses.key(m.Client)
 	}
 	return append(room, Caller{ip, addressKind, false})
 }
@@ -366,7 +354,7 @@ func (p *Policy) Unpinned(m *Match, id *Identity) (pin Pin, ok bool) {
 		if !p.versioned[plan] || id.Account(AccountKind).pins()[p.plans[plan]] != 0 {
 			return pin, false
 		}
-		if text, err := p.callers[p.account].id(id, m.Client); err != nil || text == "" {
+		if text, err := p.callers[p.account].id(&p.addresses, id, m.Client); err != nil || text == "" {
 			return pin, false
 		}
 		res := resolver{p: p, id: *id}

@@ -4,30 +4,25 @@ import (
 	"net/netip"
 	"strings"
 
-	"github.com/gaissmai/bart"
-
 	"github.com/weirlabs/weir"
 )
 
-func (p *Policy) client(a *Attributes) netip.Addr {
-	if p.proxies == nil {
-		return clean(a.Peer)
-	}
-	return clientAddress(a.Peer, a.Header["X-Forwarded-For"], p.proxies)
-}
-
-// clientAddress finds who is calling: the socket's peer, or behind trusted
-// proxies the last address that a trusted hop reports and that is none of ours.
-// An entry that cannot be read ends the walk: the hop that reported it is the
-// caller, because nothing to its left can be believed.
-func clientAddress(peer netip.Addr, forwarded []string, trusted *bart.Lite) netip.Addr {
+// client finds who is calling: the socket's peer, or, where a trusted proxy
+// calls, whom X-Forwarded-For reports. It is read from the right, for whatever a
+// client writes stands to the left of what proxies add. With a number of hops the
+// caller is the entry that many from the right; without, the last one that is not
+// trusted itself. An entry that cannot be read ends the walk, and so does a
+// missing one: the hop that should have reported is the caller, because nothing to
+// its left can be believed.
+func (d *addressing) client(peer netip.Addr, forwarded []string) netip.Addr {
 	hop := clean(peer)
+	if d.proxies == nil || !hop.IsValid() || !d.proxies.Contains(hop) {
+		return hop
+	}
+	n := 0
 	for i := len(forwarded) - 1; i >= 0; i-- {
 		field := forwarded[i]
 		for more := true; more; {
-			if !hop.IsValid() || !trusted.Contains(hop) {
-				return hop
-			}
 			entry := field
 			if at := strings.LastIndexByte(field, ','); at >= 0 {
 				field, entry = field[:at], field[at+1:]
@@ -39,6 +34,10 @@ func clientAddress(peer netip.Addr, forwarded []string, trusted *bart.Lite) neti
 				return hop
 			}
 			hop = next
+			n++
+			if n == d.hops || d.hops == 0 && !d.proxies.Contains(hop) {
+				return hop
+			}
 		}
 	}
 	return hop
@@ -68,30 +67,32 @@ func clean(a netip.Addr) netip.Addr { return a.Unmap().WithZone("") }
 // addressKind is the kind of every key that is an address.
 const addressKind = "ip"
 
-// addressID names an address in keys: IPv6 by its /64, which is what one
-// subscriber has, but for IPv4 addresses that a translator wrote as IPv6 (RFC
-// 6052): they are not one subscriber's. A peer without an address, as on a Unix
-// socket, is "unknown".
-func addressID(a netip.Addr) string { return string(appendAddressID(nil, a)) }
+// id names an address in keys: IPv6 by the prefix that one subscriber has, but for
+// IPv4 addresses that a translator wrote as IPv6: they are not one subscriber's. A
+// peer without an address, as on a Unix socket, is "unknown".
+func (d *addressing) id(a netip.Addr) string { return string(d.appendID(nil, a)) }
 
-func appendAddressID(b []byte, a netip.Addr) []byte {
+func (d *addressing) appendID(b []byte, a netip.Addr) []byte {
 	a = clean(a)
 	if !a.IsValid() {
 		return append(b, "unknown"...)
 	}
 	if a.Is6() {
-		if all := a.As16(); [12]byte(all[:12]) == [12]byte{0x00, 0x64, 0xff, 0x9b} { // 64:ff9b::/96
-			return netip.AddrFrom4([4]byte(all[12:])).AppendTo(b)
+		for _, p := range d.nat64 {
+			if p.Contains(a) {
+				all := a.As16()
+				return netip.AddrFrom4([4]byte(all[12:])).AppendTo(b)
+			}
 		}
-		p, _ := a.Prefix(64)
+		p, _ := a.Prefix(d.v6)
 		a = p.Addr()
 	}
 	return a.AppendTo(b)
 }
 
-func addressKey(a netip.Addr) weir.Key {
+func (d *addressing) key(a netip.Addr) weir.Key {
 	var room [48]byte // the id needs no string of its own: NewKey does not keep it
-	return weir.NewKey(addressKind, string(appendAddressID(room[:0], a)))
+	return weir.NewKey(addressKind, string(d.appendID(room[:0], a)))
 }
 
 // normalHost is a host as it is compared: in lower case, without a port and

@@ -10,6 +10,9 @@ import (
 	"pgregory.net/rapid"
 )
 
+// usual is how addresses are written where the file says nothing of it.
+var usual = &addressing{v6: usualPrefix, nat64: []netip.Prefix{wellKnown}}
+
 func proxies(cidrs ...string) *bart.Lite {
 	t := new(bart.Lite)
 	for _, c := range cidrs {
@@ -51,7 +54,7 @@ func TestClientAddress(t *testing.T) {
 		{"tabs and spaces", "10.0.0.1", []string{" 1.1.1.1 ,\t198.51.100.7 "}, "198.51.100.7"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			if got := clientAddress(netip.MustParseAddr(c.peer), c.fields, ours); got.String() != c.want {
+			if got := (&addressing{proxies: ours}).client(netip.MustParseAddr(c.peer), c.fields); got.String() != c.want {
 				t.Errorf("got %s, want %s", got, c.want)
 			}
 		})
@@ -104,7 +107,7 @@ func TestCase_B079_OnlyTheChainOfTrustedProxies(t *testing.T) {
 func TestCase_B080_MappedAddressesStayApart(t *testing.T) {
 	seen := map[string]string{}
 	for _, s := range []string{"::ffff:192.0.2.1", "::ffff:198.51.100.7", "::1", "127.0.0.1", "::"} {
-		id := addressID(netip.MustParseAddr(s))
+		id := usual.id(netip.MustParseAddr(s))
 		if other := seen[id]; other != "" && !(s == "::" && other == "::1") {
 			t.Errorf("%s and %s are both %s", s, other, id)
 		}
@@ -122,7 +125,7 @@ func TestCase_B080_TranslatedAddressesStayApart(t *testing.T) {
 		"64:ff9b::192.0.2.1": "192.0.2.1", "64:ff9b::198.51.100.7": "198.51.100.7", "64:ff9b::1:192.0.2.1": "64:ff9b::",
 		"64:ff9b:1::192.0.2.1": "64:ff9b:1::", "64:ff9a::192.0.2.1": "64:ff9a::", "2002:c000:201::1": "2002:c000:201::",
 	} {
-		if got := addressID(netip.MustParseAddr(s)); got != want {
+		if got := usual.id(netip.MustParseAddr(s)); got != want {
 			t.Errorf("%s is %s in keys, want %s", s, got, want)
 		}
 	}
@@ -151,7 +154,7 @@ func TestCase_B085_B086_PortsAndBracketsAreNoPartOfAKey(t *testing.T) {
 		"[2001:db8::1]:8080": "2001:db8::", "[::1]:5000": "::", "192.0.2.1:1": "192.0.2.1", "192.0.2.1:65535": "192.0.2.1", "[2001:db8::1]": "2001:db8::",
 	} {
 		a, ok := parseHop(s)
-		if got := addressID(a); !ok || got != want {
+		if got := usual.id(a); !ok || got != want {
 			t.Errorf("%s: %s, want %s", s, got, want)
 		}
 	}
@@ -196,8 +199,8 @@ func TestAddressKeysAreInjective(t *testing.T) {
 			p, _ := a.Prefix(64)
 			same = p.Contains(b)
 		}
-		if (addressKey(a) == addressKey(b)) != same {
-			t.Fatalf("%s is %s, %s is %s", a, addressKey(a), b, addressKey(b))
+		if (usual.key(a) == usual.key(b)) != same {
+			t.Fatalf("%s is %s, %s is %s", a, usual.key(a), b, usual.key(b))
 		}
 	})
 }
@@ -210,9 +213,60 @@ func FuzzForwarded(f *testing.F) {
 	f.Fuzz(func(t *testing.T, s string) {
 		// The last entry that is not ours, or a hop of ours: never what stands
 		// to the left of an address that is not ours.
-		got := clientAddress(netip.MustParseAddr("10.0.0.1"), []string{"6.6.6.6, 7.7.7.7," + s}, ours)
+		got := (&addressing{proxies: ours}).client(netip.MustParseAddr("10.0.0.1"), []string{"6.6.6.6, 7.7.7.7," + s})
 		if !got.IsValid() || got.String() == "6.6.6.6" {
 			t.Fatalf("%q: %v", s, got)
 		}
 	})
+}
+
+func TestClientIPPresets(t *testing.T) {
+	const private, public, edge = "10.0.3.7", "203.0.113.80", "104.16.1.1"
+	for _, c := range []struct {
+		name, text, peer, fields, want string
+	}{
+		{"alb", "{from: alb}", private, "6.6.6.6, 198.51.100.7", "198.51.100.7"},
+		{"alb: a caller within the network", "{from: alb}", private, "6.6.6.6, 10.9.9.9", "10.9.9.9"},
+		{"alb: a stranger", "{from: alb}", public, "198.51.100.7", public},
+		{"alb: nothing reported", "{from: alb}", private, "", private},
+		{"apigateway", "{from: apigateway}", "172.31.0.9", "6.6.6.6,198.51.100.7", "198.51.100.7"},
+		{"cloudfront", "{from: cloudfront}", private, "6.6.6.6, 198.51.100.7, 130.176.1.1", "198.51.100.7"},
+		{"cloudfront passed by", "{from: cloudfront}", private, "198.51.100.7", "198.51.100.7"},
+		{"cloudfront: an entry that cannot be read", "{from: cloudfront}", private, "6.6.6.6, x, 130.176.1.1", "130.176.1.1"},
+		{"cloudflare", "{from: cloudflare}", edge, "6.6.6.6, 198.51.100.7", "198.51.100.7"},
+		{"cloudflare over IPv6", "{from: cloudflare}", "2606:4700::5", "198.51.100.7", "198.51.100.7"},
+		{"cloudflare: a stranger", "{from: cloudflare}", public, "198.51.100.7", public},
+		{"cloudflare: a caller that runs there", "{from: cloudflare}", edge, "6.6.6.6, 2a06:98c0:3600::103", "2a06:98c0:3600::103"},
+		{"socket", "{from: socket}", private, "198.51.100.7", private},
+		{"hops", "{hops: 3}\ntrusted_proxies: [203.0.113.0/24]", public, "6.6.6.6, 198.51.100.7, 10.0.0.1, 10.0.0.2", "198.51.100.7"},
+		{"more hops than entries", "{hops: 3}\ntrusted_proxies: [203.0.113.0/24]", public, "198.51.100.7, 10.0.0.2", "198.51.100.7"},
+		{"hops: a stranger", "{hops: 3}\ntrusted_proxies: [203.0.113.0/24]", private, "6.6.6.6, 198.51.100.7, 10.0.0.1", private},
+	} {
+		p := load(t, "weir: 1\nclient_ip: "+c.text+"\n")
+		a := get("GET", "/")
+		a.Peer = netip.MustParseAddr(c.peer)
+		if c.fields != "" {
+			a.Header["X-Forwarded-For"] = strings.Split(c.fields, ",")
+		}
+		if m, err := p.Match(a); err != nil || m.Client.String() != c.want {
+			t.Errorf("%s: the client is %s, want %s (%v)", c.name, m.Client, c.want, err)
+		}
+	}
+}
+
+func TestCase_B082_IPv6ByTheSetPrefix(t *testing.T) {
+	for text, want := range map[string]string{
+		"{ipv6_prefix: 56}":                        "2001:db8:1:200::",
+		"{ipv6_prefix: 64}":                        "2001:db8:1:2ff::",
+		"{ipv6_prefix: 128}":                       "2001:db8:1:2ff::7",
+		"{nat64: 2001:db8:1:2ff::/96}":             "0.0.0.7",
+		"{from: alb, nat64: [\"64:ff9b:1::/96\"]}": "2001:db8:1:2ff::",
+	} {
+		p := load(t, "weir: 1\nclient_ip: "+text+"\nedge: [{name: a, by: ip, limit: 1/s}]\n")
+		a := get("GET", "/")
+		a.Peer = netip.MustParseAddr("2001:db8:1:2ff::7")
+		if got := ask(t, p, a, Identity{}); got != "a ip#"+want {
+			t.Errorf("%s: %s, want %s", text, got, want)
+		}
+	}
 }

@@ -68,6 +68,7 @@ type Rule struct {
 	Mode         Mode
 	Cost         string           // units a call: "1", "header.X-Units" or an expression
 	When         string           // the condition under which the rule holds; "" for none
+	OnError      string           // what happens when an expression fails: "apply", "skip" or "deny"
 	OnStoreError weir.FailureMode // FailAllow, FailDeny or FailLocal
 
 	// Share says, with FailLocal, which part of Limit one process enforces while

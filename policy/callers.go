@@ -62,14 +62,14 @@ func (l *loader) sourceOf(n *node, field, what string, known ...string) (caller,
 
 // id is a caller's id in a request, or "" when he is not present there. The
 // error is a *RequestError: a token that claims what cannot be an id.
-func (c *caller) id(id *Identity, client netip.Addr) (string, error) {
+func (c *caller) id(d *addressing, id *Identity, client netip.Addr) (string, error) {
 	switch c.from {
 	case fromClaim:
 		return claimText(c.claim, id.Claims[c.claim])
 	case fromKeyOwner:
 		return id.KeyOwner, nil
 	}
-	return addressID(client), nil
+	return d.id(client), nil
 }
 
 // claimText is a claim as an id. Whole numbers are ids in many systems.

@@ -76,6 +76,7 @@ const (
 	codePathPart      Code = 1408 // path.NAME that a pattern lacks
 	codeHeaderName    Code = 1409
 	codeNetwork       Code = 1410
+	codeClientIP      Code = 1411 // client_ip: that contradicts itself
 )
 
 // Mistakes of plans.

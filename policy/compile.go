@@ -5,8 +5,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/gaissmai/bart"
-
 	"github.com/weirlabs/weir"
 )
 
@@ -33,14 +31,15 @@ type described struct {
 func (l *loader) compile(c *config) *Policy {
 	p := &Policy{
 		store: c.store, logKeys: c.logKeys, revision: uint32(c.revision),
-		edgeShared: c.edgeStore == "shared", origins: c.origins, proxies: c.proxies,
-		account: -1, gatewayKind: "partner", accountsAge: c.accountsAge,
+		edgeShared: c.edgeStore == "shared", origins: c.origins,
+		account: -1, gatewayKind: "partner", accountsAge: c.accountsAge, jitter: c.jitter,
 	}
 	if c.nameAt != nil {
 		p.name = c.nameAt.text
 	}
 	k := &compiler{loader: l, config: c, p: p, names: map[string]*node{}}
-	k.compileProxies()
+	k.settleModes()
+	k.compileClient()
 	k.compileCallers()
 	k.compileExemptions()
 	k.compileEdge()
@@ -55,20 +54,6 @@ func (l *loader) compile(c *config) *Policy {
 	k.tooMany(Application)
 	k.findings()
 	return p
-}
-
-// compileProxies adds what [Options] trust.
-func (k *compiler) compileProxies() {
-	for _, prefix := range k.loader.proxies {
-		if prefix = unmapped(prefix); !prefix.IsValid() || prefix.Addr().Is4In6() {
-			k.report(Error, codeNetwork, 0, 0, 0, "give networks such as 10.0.0.0/8", "Options.TrustedProxies holds %s, which is not a network of IPv4 or IPv6", prefix)
-			continue
-		}
-		if k.p.proxies == nil {
-			k.p.proxies = new(bart.Lite)
-		}
-		k.p.proxies.Insert(prefix.Masked())
-	}
 }
 
 // compileCallers knows three callers when the file names none; the address is
@@ -122,6 +107,18 @@ func (k *compiler) compileStore() {
 		k.wrong(k.storeAt, codeStore, "", "%s", strings.TrimPrefix(err.Error(), "weir: "))
 		if strings.Contains(k.store, "@") {
 			k.hideLast() // a password may stand before it
+		}
+	}
+}
+
+// settleModes holds every rule to the mode of the whole policy: the one that does
+// less wins.
+func (k *compiler) settleModes() {
+	less := []string{"", "enforce", "shadow", "off"}
+	rules := append(slices.Concat(k.config.edge, k.config.operations, k.config.limits), &k.config.gateway)
+	for _, c := range rules {
+		if slices.Index(less, k.config.mode) > slices.Index(less, c.mode) {
+			c.mode = k.config.mode
 		}
 	}
 }
@@ -242,7 +239,7 @@ func (k *compiler) compileEdge() {
 func (k *compiler) rule(c *ruleConf, layer Layer, patterns []*pattern, onFail weir.FailureMode) *rule {
 	r := &rule{
 		cost: k.costOf(c.cost), when: k.condition(c.when),
-		shadow: c.mode == "shadow", onFail: onFail, exact: c.letters == "exact",
+		shadow: c.mode == "shadow", onFail: onFail, onError: c.onError, exact: c.letters == "exact",
 	}
 	switch c.onFail {
 	case "allow":
@@ -258,6 +255,9 @@ func (k *compiler) rule(c *ruleConf, layer Layer, patterns []*pattern, onFail we
 	r.by = k.sharingOf(c.by, layer, k.p.callers, patterns)
 	if c.successAt != nil && c.count != "on_success" {
 		k.doubt(c.successAt, codeNoEffect, "add count: on_success, or remove the line", "success: has no effect, because every call is counted")
+	}
+	if c.onErrorAt != nil && r.when == nil && r.cost.program == nil {
+		k.doubt(c.onErrorAt, codeNoEffect, "remove the line", "on_error: has no effect, because there is no expression that could fail")
 	}
 	if !k.claim(c.name) {
 		return nil
@@ -278,7 +278,7 @@ func (k *compiler) describe(c *ruleConf, layer Layer, r *rule) Rule {
 		Layer: layer, OnSuccess: c.count == "on_success", Success: c.success,
 		Headers: c.styles, Denied: c.denied,
 		Patterns: texts(append(slices.Clone(c.match), c.path...)), ExactCase: r.exact,
-		Priority: -1, ExceptIPs: c.exceptIPs, Mode: Enforce, Cost: "1",
+		Priority: -1, ExceptIPs: c.exceptIPs, Mode: Enforce, Cost: "1", OnError: "apply",
 		OnStoreError: r.onFail, Share: c.share,
 	}
 	if layer == Edge && c.priority < math.MaxInt64 {
@@ -292,6 +292,9 @@ func (k *compiler) describe(c *ruleConf, layer Layer, r *rule) Rule {
 	}
 	if c.when != nil {
 		d.When = c.when.text
+	}
+	if c.onError != "" {
+		d.OnError = c.onError
 	}
 	if c.successAt == nil {
 		d.Success = StatusRange{100, 399}

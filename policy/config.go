@@ -19,6 +19,7 @@ type config struct {
 	auth               authConf
 	callers            []callerConf
 	proxies            *bart.Lite
+	client             clientConf
 	exempt, edge       []*ruleConf
 	gateway            ruleConf // what holds for all its plans
 	gatewayPlans       []planLimits
@@ -28,6 +29,9 @@ type config struct {
 	plans              []planConf
 	operations, limits []*ruleConf
 	accountsAge        time.Duration
+	jitter             time.Duration
+	mode               string // of all
+	perAddress         int64
 }
 
 type authConf struct {
@@ -78,6 +82,8 @@ type ruleConf struct {
 	styles       []HeaderStyle
 	deniedAt     *node
 	denied       Denied
+	onError      string
+	onErrorAt    *node
 	letters      string // case: exact
 	because      string
 	priorityNode *node

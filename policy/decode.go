@@ -6,6 +6,7 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/gaissmai/bart"
 
@@ -164,6 +165,28 @@ func (l *loader) number(what string, to *int64, least, most int64) value {
 		}
 		*to = v
 	}}
+}
+
+// time reads a length of time within bounds. It stands in the file as in a limit:
+// 30s, 5m.
+func (l *loader) time(what string, to *time.Duration, least, most time.Duration) value {
+	return value{textForm, func(n *node) {
+		if !l.is(n, scalar, what) {
+			return
+		}
+		per, err := weir.ParseLimit("1/" + n.text)
+		if err == nil {
+			*to = per.Period().Duration()
+		}
+		if err != nil || *to < least || *to > most {
+			l.wrong(n, codeRange, "write "+what+": 30s", "%s is not a time from %s to %s", show(n.text), shortTime(least), shortTime(most))
+		}
+	}}
+}
+
+// shortTime is 1h and not 1h0m0s.
+func shortTime(d time.Duration) string {
+	return strings.TrimSuffix(strings.TrimSuffix(d.String(), "0s"), "0m")
 }
 
 // each reads a list, or one value in place of a list.

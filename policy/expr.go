@@ -100,32 +100,57 @@ type cost struct {
 	program Expression
 }
 
+// units is what a call counts, and whether the rule holds for it at all. When an
+// expression fails, the rule's on_error decides. The error is a *RequestError.
+func (r *rule) units(f *facts) (n int64, holds bool, err error) {
+	failed := false
+	if r.when != nil {
+		switch v, err := r.when(f); {
+		case err != nil:
+			failed = true
+		case v == false:
+			return 0, false, nil
+		}
+	}
+	n, ok := r.cost.of(f)
+	if ok && !failed {
+		return n, true, nil
+	}
+	switch r.onError {
+	case "skip":
+		return 0, true, nil
+	case "deny":
+		return 0, true, &RequestError{http.StatusBadRequest, "bad_request", "This request can't be judged: what it says is not what is expected here."}
+	}
+	return n, true, nil // a limit is not escaped by a request that its author did not think of
+}
+
 // of returns the cost of a call: 0 skips the limit. What a client controls,
-// and what goes wrong, counts at least 1.
-func (c *cost) of(f *facts) int64 {
+// and what goes wrong, counts at least 1. It is not ok when an expression fails.
+func (c *cost) of(f *facts) (n int64, ok bool) {
 	switch {
 	case c.program != nil:
 		v, err := c.program(f)
-		n, ok := v.(float64)
+		x, ok := v.(float64)
 		switch {
-		case err != nil || !ok || math.IsNaN(n) || n < 0:
-			return 1
-		case n > maxCost:
-			return maxCost
+		case err != nil || !ok || math.IsNaN(x) || x < 0:
+			return 1, false
+		case x > maxCost:
+			return maxCost, true
 		}
-		return int64(math.Ceil(n))
+		return int64(math.Ceil(x)), true
 	case c.header != "":
 		sent := f.sent[c.header]
 		if len(sent) != 1 {
-			return 1
+			return 1, true
 		}
 		n, err := strconv.ParseInt(strings.TrimSpace(sent[0]), 10, 64)
 		if err != nil {
-			return 1
+			return 1, true
 		}
-		return min(max(n, 1), maxCost)
+		return min(max(n, 1), maxCost), true
 	}
-	return c.fixed
+	return c.fixed, true
 }
 
 // maxCost is more than any limit can hold.

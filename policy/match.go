@@ -70,7 +70,7 @@ func (p *Policy) match(a *Attributes, tr *trace) (m Match, err error) {
 	if err := paths.read(a.Path); err != nil {
 		return m, err
 	}
-	m.Client = p.client(a)
+	m.Client = p.addresses.client(a.Peer, a.Header["X-Forwarded-For"])
 	host := ""
 	if p.trie.hosts {
 		host = normalHost(a.Host)

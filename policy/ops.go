@@ -48,20 +48,17 @@ func (p *Policy) AppendOps(room []Op, m *Match, a *Attributes, id Identity) ([]O
 			}
 			f = newFacts(a, m.found.path, m.Client, name, id)
 		}
-		if h.when != nil {
-			// An expression that fails holds: a limit is not escaped by a
-			// request that its author did not think of.
-			if v, err := h.when(f); err == nil && v == false {
-				m.found.trace.skipped(h.rule, skipWhen)
-				continue
-			}
-		}
-		n := h.cost.of(f)
-		if n == 0 {
+		n, holds, err := h.units(f)
+		switch {
+		case err != nil:
+			return room, err
+		case !holds:
+			m.found.trace.skipped(h.rule, skipWhen)
+			continue
+		case n == 0:
 			m.found.trace.skipped(h.rule, skipCost)
 			continue
 		}
-		var err error
 		if ops, err = p.appOps(ops, from, h, &res, plan, n); err != nil {
 			return room, err
 		}
@@ -219,7 +216,7 @@ type counter struct {
 
 func (r *resolver) address() weir.Key {
 	if !r.ip.Valid() {
-		r.ip = addressKey(r.client)
+		r.ip = r.p.addresses.key(r.client)
 	}
 	return r.ip
 }
@@ -235,7 +232,7 @@ func (r *resolver) single(n int) (weir.Key, error) {
 	if n < len(r.keys) && r.keys[n].Valid() {
 		return r.keys[n], nil
 	}
-	id, err := c.id(&r.id, r.client)
+	id, err := c.id(&r.p.addresses, &r.id, r.client)
 	if err != nil || id == "" {
 		return weir.Key{}, err
 	}
@@ -288,7 +285,7 @@ func (r *resolver) counter(s *sharing, h *appHit) (counter, error) {
 		}
 		for _, n := range f.callers {
 			c := &r.p.callers[n]
-			id, err := c.id(&r.id, r.client)
+			id, err := c.id(&r.p.addresses, &r.id, r.client)
 			if err != nil {
 				return counter{}, err
 			}
@@ -305,7 +302,7 @@ func (r *resolver) counter(s *sharing, h *appHit) (counter, error) {
 	}
 	if n := len(s.forms); n > 0 && len(s.forms[n-1].parts) > 0 {
 		var room [8]string
-		pairs := append(room[:0], addressKind, addressID(r.client))
+		pairs := append(room[:0], addressKind, r.p.addresses.id(r.client))
 		return counter{r.withParts(pairs, &s.forms[n-1], h), r.addressRank(), true, nil}, nil
 	}
 	return counter{r.address(), r.addressRank(), true, nil}, nil

@@ -1,6 +1,8 @@
 package policy
 
 import (
+	"github.com/gaissmai/bart"
+
 	"cmp"
 	"errors"
 	"io"
@@ -8,8 +10,6 @@ import (
 	"net/netip"
 	"slices"
 	"time"
-
-	"github.com/gaissmai/bart"
 
 	"github.com/weirlabs/weir"
 )
@@ -58,9 +58,9 @@ type Policy struct {
 	longest              time.Duration            // of all limits
 	itemBytes            int                      // of the largest item, about
 
-	proxies *bart.Lite
-	callers []caller
-	account int // index of the caller `account`; -1 without one
+	addresses addressing
+	callers   []caller
+	account   int // index of the caller `account`; -1 without one
 
 	trie    trie
 	targets []target
@@ -76,6 +76,7 @@ type Policy struct {
 	needsRecords bool
 	allNeeds     uint64 // rule.needs of all operations and limits
 	accountsAge  time.Duration
+	jitter       time.Duration
 }
 
 // target is what a pattern belongs to.
@@ -97,18 +98,19 @@ const (
 
 // rule is one compiled entry of the policy that limits.
 type rule struct {
-	by     sharing
-	full   []*Rule
-	anon   []*Rule   // of callers known by address; nil: full
-	byPlan [][]*Rule // of an operation: by the edition of the caller's plan
-	bare   []*Rule   // likewise, what stands for an operation without a limit
-	cost   cost
-	when   Expression
-	shadow bool
-	onFail weir.FailureMode
-	except *bart.Lite
-	exact  bool
-	needs  uint64 // callers whose records it depends on
+	by      sharing
+	full    []*Rule
+	anon    []*Rule   // of callers known by address; nil: full
+	byPlan  [][]*Rule // of an operation: by the edition of the caller's plan
+	bare    []*Rule   // likewise, what stands for an operation without a limit
+	cost    cost
+	when    Expression
+	shadow  bool
+	onError string // "" and "apply", "skip" or "deny"
+	onFail  weir.FailureMode
+	except  *bart.Lite
+	exact   bool
+	needs   uint64 // callers whose records it depends on
 }
 
 // Load reads, checks and compiles the policy in a file of fsys, which also
@@ -184,6 +186,10 @@ func (p *Policy) Store() string { return p.store }
 // EdgeShared reports whether edge rules are counted in the store, instead of in
 // this process: edge_store: shared.
 func (p *Policy) EdgeShared() bool { return p.edgeShared }
+
+// RetryAfterJitter is by how much at most a wait that callers are told is to be made
+// longer at random; 0 for not at all.
+func (p *Policy) RetryAfterJitter() time.Duration { return p.jitter }
 
 // LogKeys says how key material appears in logs: hash, plain or none.
 func (p *Policy) LogKeys() string { return p.logKeys }

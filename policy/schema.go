@@ -7,6 +7,7 @@ import (
 	"net/url"
 	"strconv"
 	"strings"
+	"time"
 )
 
 // read reads the whole document.
@@ -26,6 +27,11 @@ func (l *loader) policyRows(c *config) []row {
 		{"edge_store", false, "Where edge rules are counted: in this process's memory, or shared in the store.", l.word("edge_store", &c.edgeStore, "memory", "shared")},
 		{"log_keys", false, "How callers appear in logs: hashed, as they are, or not at all.", l.word("log_keys", &c.logKeys, "hash", "plain", "none")},
 		{"header_styles", false, "The header fields of answers.", l.styles(&c.styles)},
+		{"retry_after_jitter", false, "By how much at most a wait that callers are told is made longer at random, so that they do not all return at once: 10s.",
+			l.time("retry_after_jitter", &c.jitter, time.Second, time.Hour)},
+		{"mode", false, "What all limits do at most: enforce, shadow or off.", l.word("mode", &c.mode, "enforce", "shadow", "off")},
+		{"callers_per_address", false, "How many legitimate callers may share an address: what weir check holds edge limits against.",
+			l.number("callers_per_address", &c.perAddress, 1, 100_000)},
 		{"cors", false, "Which pages of other origins may read a refusal.", l.fields("cors", func(*node) []row {
 			return []row{{"origins", true, "Origins as a browser sends them.", l.each("origins", value{textForm, func(n *node) { l.origin(n, &c.origins) }})}}
 		})},
@@ -36,6 +42,10 @@ func (l *loader) policyRows(c *config) []row {
 			func(n *node) { l.readCallers(n, c) },
 		}},
 		{"trusted_proxies", false, "Networks whose X-Forwarded-For is believed.", l.prefixes("trusted_proxies", &c.proxies, l.wideProxy)},
+		{"client_ip", false, "How the caller's address is found behind proxies, and how IPv6 addresses are told apart.", l.fields("client_ip", func(n *node) []row {
+			c.client.at = n
+			return l.clientRows(&c.client)
+		})},
 		{"exempt", false, "What no layer ever limits.", l.listed("exempt", l.fields("an exemption", func(n *node) []row {
 			return l.exemptRows(addRule(&c.exempt, n))
 		}))},
@@ -223,6 +233,8 @@ func (l *loader) countRows(c *ruleConf) []row {
 		{"success", false, "The statuses that are success, with count: on_success.", at(&c.successAt, value{textForm, func(n *node) { c.success = l.statusRange(n) }})},
 		{"cost", false, "What one call counts: a number, header.NAME or an expression; 0 skips the limit.", keep(&c.cost)},
 		{"when", false, "An expression: the limit holds only for requests of which it is true.", keep(&c.when)},
+		{"on_error", false, "What happens when an expression fails: apply the limit at a cost of 1, skip it, or deny the request.",
+			at(&c.onErrorAt, l.word("on_error", &c.onError, "apply", "skip", "deny"))},
 		{"case", false, "Whether literals of patterns and values of path.NAME tell upper from lower case.", l.word("case", &c.letters, "exact", "ignore")},
 	}
 }
