@@ -33,9 +33,10 @@ type lineState struct {
 	held   int64 // refusals without a line since the last one
 
 	down      bool
-	told      int64 // Unix ns of the last line about the store
-	degraded  int64 // decisions without a line since told
-	sinceDown int64 // decisions during this outage
+	told      int64 // Unix ns of the last line that the store fails
+	ended     int64 // Unix ns of the last line that it answers again
+	degraded  int64 // decisions without a line since the last of either
+	sinceDown int64 // decisions without the store since ended
 	failed    int64 // Unix ns of the last line about a failed give-back
 }
 
@@ -77,13 +78,14 @@ func (l *lines) refused(ctx context.Context, o *Outcome, v *Verdict) {
 }
 
 // degraded writes an error when a store could not be asked: at once, and then
-// once a minute with the count in between.
+// once a minute with the count in between, also when the store answers others, or
+// every other time.
 func (l *lines) degraded(ctx context.Context, o *Outcome, v *Verdict, cause error) {
 	s := l.of(v.Rule)
 	now := o.at()
 	s.mu.Lock()
 	if !s.down {
-		s.down, s.told, s.degraded, s.sinceDown = true, 0, 0, 0
+		s.down = true
 		l.outages.Add(1)
 	}
 	s.degraded++
@@ -111,21 +113,26 @@ func (l *lines) degraded(ctx context.Context, o *Outcome, v *Verdict, cause erro
 	l.log.LogAttrs(ctx, slog.LevelError, msg, attrs...)
 }
 
-// healthy ends an outage, and says how many decisions it touched.
-func (l *lines) healthy(ctx context.Context, v *Verdict) {
+// healthy ends an outage, and says how many decisions it touched: at once, unless
+// one was said to be over within the last minute. Then what was not told of this
+// one is told as soon as that is past.
+func (l *lines) healthy(ctx context.Context, o *Outcome, v *Verdict) {
 	if l.outages.Load() == 0 {
 		return
 	}
 	s := l.of(v.Rule)
+	now := o.at()
 	s.mu.Lock()
-	down, count := s.down, s.sinceDown
-	s.down = false
-	s.mu.Unlock()
-	if down {
-		l.outages.Add(-1)
-		l.log.LogAttrs(ctx, slog.LevelInfo, "store answers again", slog.String("limit", v.Rule.Name),
-			slog.Int64("decisions_without_it", count))
+	if !s.down || s.ended != 0 && now-s.ended < int64(time.Minute) {
+		s.mu.Unlock()
+		return
 	}
+	count := s.sinceDown
+	s.down, s.ended, s.degraded, s.sinceDown = false, now, 0, 0
+	s.mu.Unlock()
+	l.outages.Add(-1)
+	l.log.LogAttrs(ctx, slog.LevelInfo, "store answers again", slog.String("limit", v.Rule.Name),
+		slog.Int64("decisions_without_it", count))
 }
 
 // giveBackFailed writes an error at most once a second and limit.
@@ -186,7 +193,7 @@ func (e *Engine) observe(ctx context.Context, o *Outcome) {
 		case v.Degraded:
 			e.lines.degraded(ctx, o, v, e.cause())
 		case v.Reason != weir.ReasonNotAsked:
-			e.lines.healthy(ctx, v)
+			e.lines.healthy(ctx, o, v)
 		}
 	}
 	if v := o.Speaks(); v != nil && o.Limited() && v.Reason != weir.ReasonUnavailable {
