@@ -128,7 +128,7 @@ func (id *Identity) operator(p *Policy, anonymous bool) *Account {
 }
 
 // sharing is the account whose record speaks of a limit that several callers
-// share: the first that has an override of it, else the first that there is.
+// share.
 func (id *Identity) sharing(p *Policy, f *form, limit string) *Account {
 	if len(id.Accounts) == 0 {
 		return nil
@@ -136,9 +136,18 @@ func (id *Identity) sharing(p *Policy, f *form, limit string) *Account {
 	if f == nil {
 		return id.Account(addressKind)
 	}
-	var first *Account
+	var kinds []string
 	for _, n := range f.callers {
-		a := id.Account(p.callers[n].name)
+		kinds = append(kinds, p.callers[n].name)
+	}
+	return id.named(kinds, limit)
+}
+
+// named is of several kinds of callers the first account that has an override of
+// a limit, else the first that there is.
+func (id *Identity) named(kinds []string, limit string) (first *Account) {
+	for _, kind := range kinds {
+		a := id.Account(kind)
 		if a == nil {
 			continue
 		}
@@ -361,4 +370,72 @@ func (p *Policy) Unpinned(m *Match, id *Identity) (pin Pin, ok bool) {
 		return Pin{p.plans[plan], p.editionAt(plan, nil, res.now()).number}, true
 	}
 	return pin, false
+}
+
+// IdentityOf is the identity of a caller who is known by a verified id, entitled
+// to plans as from: would say. It is for those who look at a caller from outside
+// of his requests. ok is false for a kind that no verified source tells.
+func (p *Policy) IdentityOf(kind, callerID string, plans ...string) (id Identity, ok bool) {
+	for i := range p.callers {
+		c := &p.callers[i]
+		switch {
+		case c.name != kind:
+			continue
+		case c.from == fromClaim:
+			id.Claims = map[string]any{c.claim: callerID}
+		case c.from == fromKeyOwner:
+			id.KeyOwner = callerID
+		default:
+			return id, false
+		}
+		if len(plans) == 0 {
+			return id, true
+		}
+		if p.plansFrom.from == fromKeyPlan {
+			id.KeyPlan = plans[0]
+			return id, true
+		}
+		if id.Claims == nil {
+			id.Claims = map[string]any{}
+		}
+		id.Claims[p.plansFrom.claim] = plans
+		return id, true
+	}
+	return id, false
+}
+
+// PlansFrom says where callers' plans come from, as the file does: jwt.plans,
+// api_key.plan or account.plan.
+func (p *Policy) PlansFrom() string {
+	switch p.plansFrom.from {
+	case fromKeyPlan:
+		return "api_key.plan"
+	case fromRecord:
+		return "account.plan"
+	}
+	return "jwt." + p.plansFrom.claim
+}
+
+// CallerKinds are the names of those by whom the policy can count, in its order.
+func (p *Policy) CallerKinds() []string {
+	var kinds []string
+	for _, c := range p.callers {
+		kinds = append(kinds, c.name)
+	}
+	if !slices.Contains(kinds, p.gatewayKind) {
+		kinds = append(kinds, p.gatewayKind)
+	}
+	return kinds
+}
+
+// Operations are the names of the operations that requests can meet, in the order
+// of the file.
+func (p *Policy) Operations() []string {
+	var names []string
+	for i := range p.targets {
+		if t := &p.targets[i]; t.kind == operation {
+			names = append(names, t.name)
+		}
+	}
+	return names
 }

@@ -11,20 +11,26 @@ import (
 // outside in: each asks for one unit. Which they are, an item's key tells by the
 // kinds that it is made of. It does not tell the caller's plan: of an operation,
 // and of the gateway, the limits of every plan are there. Edge rules are only
-// there where the store counts them.
-func (p *Policy) ItemOps(item weir.Key) []Op {
+// there where the store counts them. Limits are those of the callers of whom
+// something is said.
+func (p *Policy) ItemOps(item weir.Key, said ...*Account) []Op {
 	kinds := kindsOf(item)
+	res := resolver{p: p, id: Identity{Accounts: said}}
 	var ops []Op
 	add := func(r *rule, rules []*Rule) {
+		w := wanted{rule: r, key: item, units: 1}
 		for _, one := range rules {
-			ops = r.ask(ops, one, item, 1, 0)
+			ops = res.ask(ops, len(ops), &w, one, res.id.named(kinds, one.Name))
 		}
 	}
 	for i := range p.targets {
 		t := &p.targets[i]
 		switch {
 		case t.kind == operation && p.account >= 0 && alone(kinds, p.callers[p.account].name):
-			for _, rules := range t.byPlan {
+			for i, rules := range t.byPlan {
+				if len(rules) == 0 && res.id.named(kinds, t.bare[i].Name).overrides(t.bare[i].Name) {
+					rules = t.bare[i : i+1]
+				}
 				add(t.rule, rules)
 			}
 		case t.kind == operation && len(t.byPlan) > 0 && alone(kinds, addressKind):

@@ -6,12 +6,14 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strings"
 	"sync"
 	"text/tabwriter"
 	"time"
 
 	"github.com/weirlabs/weir"
 	"github.com/weirlabs/weir/engine"
+	"github.com/weirlabs/weir/engine/account"
 	"github.com/weirlabs/weir/policy"
 )
 
@@ -24,6 +26,9 @@ type counters struct {
 	again   string // flags by which another command finds both
 	lister  weir.Lister
 	limiter *weir.Limiter
+	items   weir.Store
+	records weir.Records   // nil when the store keeps none
+	index   *account.Index // what is said of many callers; nil until it is known
 }
 
 // keyUsage is what one caller has used of one limit, in the form of
@@ -47,7 +52,11 @@ func (u *keyUsage) share() float64 { return float64(u.Used) / float64(u.Limit) }
 // look asks the store once and gives a line for every limit that counts on a
 // key. Plans with equal limits share the line of the first.
 func (k *counters) look(ctx context.Context, key weir.Key) ([]keyUsage, error) {
-	ops := slices.DeleteFunc(k.policy.ItemOps(key), func(op policy.Op) bool {
+	said, err := k.said(ctx, key)
+	if err != nil {
+		return nil, err
+	}
+	ops := slices.DeleteFunc(k.policy.ItemOps(key, said...), func(op policy.Op) bool {
 		return k.plan != "" && op.Rule.Plan != "" && op.Rule.Plan != k.plan
 	})
 	asked := make([]weir.Op, len(ops))
@@ -66,20 +75,42 @@ func (k *counters) look(ctx context.Context, key weir.Key) ([]keyUsage, error) {
 	for i := range seen {
 		d, r := &seen[i], ops[i].Rule
 		if slices.ContainsFunc(rows, func(u keyUsage) bool {
-			return u.Name == r.Name && u.Shadow == ops[i].Shadow && u.limit.String() == r.Limit.String()
+			return u.Name == r.Name && u.Shadow == ops[i].Shadow && u.limit.String() == d.Limit.String()
 		}) {
 			continue
 		}
 		rows = append(rows, keyUsage{
-			Caller: key.String(), Shadow: ops[i].Shadow, Anonymous: r.Anonymous, limit: r.Limit, reset: d.ResetAfter,
-			Usage: engine.Usage{
-				Layer: r.Layer, Name: r.Name, Operation: r.Operation, Plan: r.Plan,
-				Limit: r.Limit.Max(), Used: d.Used, Remaining: d.Remaining, Period: r.Limit.Period().String(),
-				ResetAt: now.Add(d.ResetAfter).UTC(),
-			},
+			Caller: key.String(), Shadow: ops[i].Shadow, Anonymous: r.Anonymous, limit: d.Limit, reset: d.ResetAfter,
+			Usage: engine.UsageOf(&ops[i], d, now),
 		})
 	}
 	return rows, nil
+}
+
+// said is what is said of those whose item a key is: a limit of their own, or the
+// day on which their billing periods begin.
+func (k *counters) said(ctx context.Context, key weir.Key) (out []*policy.Account, err error) {
+	if k.records == nil {
+		return nil, nil
+	}
+	for part := range strings.SplitSeq(key.String(), "|") {
+		caller, ok := weir.ParseKey(part)
+		kind := account.KindOf(caller)
+		if !ok || !slices.Contains(k.policy.CallerKinds(), kind) {
+			continue // a part of the request
+		}
+		r := new(account.Record)
+		if k.index.Kinds[kind].Records {
+			if r, err = (account.Editor{Records: k.records}).Read(ctx, caller); err != nil {
+				return nil, err
+			}
+		}
+		c, _, _ := account.Resolve(r, k.index, kind, caller, time.Now().UnixNano())
+		if c.Account != nil {
+			out = append(out, c.Account)
+		}
+	}
+	return out, nil
 }
 
 // atATime is how many callers are looked at together: a store on a network
@@ -189,13 +220,20 @@ func writeRows(w io.Writer, rows []keyUsage, callers bool) error {
 			fmt.Fprint(t, u.Caller+"\t")
 		}
 		name, plan, reset := u.Name, cmp.Or(u.Plan, "-"), "-"
+		if u.Version > 0 {
+			plan += fmt.Sprint("@", u.Version)
+		}
 		if u.Shadow {
 			name += " (shadow)"
 		}
 		if u.inUse() {
 			reset = "in " + max(u.reset.Round(time.Second), time.Second).String()
 		}
-		fmt.Fprintf(t, "%s\t%s\t%d\t%s\t%d\t%s\n", name, plan, u.Used, u.limit, u.Remaining, reset)
+		of := u.limit.String()
+		if u.Override != nil {
+			of += " (override)"
+		}
+		fmt.Fprintf(t, "%s\t%s\t%d\t%s\t%d\t%s\n", name, plan, u.Used, of, u.Remaining, reset)
 	}
 	return t.Flush()
 }

@@ -12,21 +12,22 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/weirlabs/weir"
+	"github.com/weirlabs/weir/engine/account"
 	"github.com/weirlabs/weir/policy"
 )
 
 func newKeys(c *common) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "keys",
-		Short: "See and reset what callers have used",
-		Long: `See and reset what callers have used. A caller is named by the key of its item, as
+		Short: "See and reset what callers have used; limits of their own, bans",
+		Long: `See and reset what callers have used, and say what holds for one of them. A caller is named by the key of its item, as
 in account#customer-42, ip#192.0.2.44, ip#2001:db8:: for an IPv6 network of 64
 bits, or account#customer-42|event#12; weir store ls lists them. The limits are
 those of the policy file.`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(newKeysGet(c), newKeysTop(c), newKeysReset(c))
+	cmd.AddCommand(newKeysGet(c), newKeysTop(c), newKeysReset(c), newKeysOverride(c), newKeysBan(c), newKeysErase(c))
 	return cmd
 }
 
@@ -176,13 +177,26 @@ func withCounters(cmd *cobra.Command, c *common, plan string, do func(*counters)
 	}
 	k := &counters{policy: p, file: c.config, plan: plan, store: u.String(), lister: lister, again: c.again(&u),
 		limiter: weir.NewLimiter(s.Store, weir.Options{Limits: p.Limits(), Deadline: patience})}
+	k.items = s.Store
+	k.records, _ = s.Store.(weir.Records)
 	err = k.limiter.Check(p.Limits()...)
 	if err != nil {
 		err = errUsage{err}
-	} else {
+	} else if err = k.readIndex(cmd.Context()); err == nil {
 		err = do(k)
 	}
 	return errors.Join(err, s.Close())
+}
+
+// readIndex learns what is said of many callers at once.
+func (k *counters) readIndex(ctx context.Context) (err error) {
+	if k.records == nil {
+		return nil
+	}
+	within, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	k.index, err = (account.Editor{Records: k.records}).ReadIndex(within)
+	return err
 }
 
 // again is what a command in a hint needs to find the same store and policy.

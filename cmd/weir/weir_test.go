@@ -41,7 +41,8 @@ const goRace = "GORACE"
 // of a Redis that all scripts share, each with a prefix of its own. The command
 // dynalite starts a DynamoDB-compatible server and sets $DYNAMO; exits CODE COMMAND
 // runs a command that must end so; calls STORE N METHOD PATH [SUB] runs a proxy
-// with the script's weir.yaml on a store, and makes calls through it; damage FILE
+// with the script's weir.yaml on a store, and makes calls through it; answers STORE
+// STATUS METHOD PATH SUB [BODY] makes one, and compares; damage FILE
 // wipes the pages of a bolt file.
 func TestScripts(t *testing.T) {
 	t.Setenv("TEST_SECRET", testSecret)
@@ -79,6 +80,15 @@ func TestScripts(t *testing.T) {
 					args[0] = "bolt:" + ts.MkAbs(file)
 				}
 				ts.Check(callsThroughProxy(ts.MkAbs("weir.yaml"), ts.Getenv("SHOP"), args))
+			},
+			"answers": func(ts *testscript.TestScript, neg bool, args []string) {
+				if neg || len(args) < 5 {
+					ts.Fatalf("usage: answers STORE STATUS METHOD PATH SUB [BODY]")
+				}
+				if file, is := strings.CutPrefix(args[0], "bolt:"); is {
+					args[0] = "bolt:" + ts.MkAbs(file)
+				}
+				ts.Check(answerThroughProxy(ts.MkAbs("weir.yaml"), ts.Getenv("SHOP"), args))
 			},
 			"damage": func(ts *testscript.TestScript, neg bool, args []string) {
 				if neg || len(args) != 1 {
@@ -136,6 +146,36 @@ func callsThroughProxy(policy, service string, args []string) error {
 		if res.StatusCode == http.StatusServiceUnavailable {
 			return errors.New("the store did not answer in time")
 		}
+	}
+	return nil
+}
+
+// answerThroughProxy makes one call, and compares its answer.
+func answerThroughProxy(policy, service string, args []string) error {
+	who, err := signed(jwt.MapClaims{"sub": args[4]})
+	if err != nil {
+		return err
+	}
+	url, stop, err := inProcess("proxy", "-q", "--to", service, "-c", policy, "--listen", "127.0.0.1:0", "--store", args[0])
+	if err != nil {
+		return err
+	}
+	defer stop()
+	r, err := http.NewRequest(args[2], url+args[3], nil)
+	if err != nil {
+		return err
+	}
+	r.Header.Set("Authorization", who)
+	res, err := http.DefaultClient.Do(r)
+	if err != nil {
+		return err
+	}
+	body, err := io.ReadAll(res.Body)
+	if err := errors.Join(err, res.Body.Close()); err != nil {
+		return err
+	}
+	if strconv.Itoa(res.StatusCode) != args[1] || len(args) > 5 && strings.TrimSpace(string(body)) != args[5] {
+		return fmt.Errorf("%s %s of %s: %s %s", args[2], args[3], args[4], res.Status, body)
 	}
 	return nil
 }
