@@ -342,11 +342,12 @@ func (b *Book) put(ctx context.Context, key string, r *Record, ifVersion string)
 	if err != nil {
 		return err
 	}
-	within, cancel := b.within(ctx)
+	// A store in a file answers when the disk has it. This happens once in an
+	// account's life, and no other account waits for it.
+	within, cancel := context.WithTimeout(ctx, max(b.o.Deadline, writeDeadline))
 	defer cancel()
-	err = b.o.Records.Put(within, key, value, ifVersion, time.Time{})
-	if err != nil && ctx.Err() == nil && !errors.Is(err, weir.ErrConflict) {
-		b.failed(err)
-	}
-	return err
+	return b.o.Records.Put(within, key, value, ifVersion, time.Time{})
 }
+
+// writeDeadline is how long the first sight of an account may last.
+const writeDeadline = 2 * time.Second
