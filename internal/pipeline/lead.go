@@ -51,6 +51,7 @@ func (p *Pipeline) lead(ctx context.Context, until time.Duration, l *lane, t *ta
 		}
 		pending := p.starter.Start(ctx, p.begun.Add(s.until), l.item, s.write[:s.offered])
 		if pending == nil {
+			p.breaker.unused(trip.began) // by this goroutine: the other claims it anew
 			s.hand(ctx, at, nil, nil)
 			return false, nil
 		}
