@@ -13,14 +13,15 @@ import (
 
 // call is one Take or Reserve: its ops, and what became of each.
 type call struct {
-	limiter *Limiter
-	ops     []Op
-	each    []Decision
-	costs   []int64
-	stamps  []int64       // of ops that were taken; what giving them back needs
-	order   []int         // ops in the order in which they are asked, those of one key together
-	taken   int           // how many of order are taken
-	until   time.Duration // when a remote store must have decided all of them; 0 until the first is asked
+	limiter  *Limiter
+	ops      []Op
+	each     []Decision
+	costs    []int64
+	stamps   []int64       // of ops that were taken; what giving them back needs
+	order    []int         // ops in the order in which they are asked, those of one key together
+	taken    int           // how many of order are taken
+	watching bool          // only shadows have not been asked
+	until    time.Duration // when a remote store must have decided all of them; 0 until the first is asked
 }
 
 func (c *call) take(ctx context.Context) (Decision, error) {
@@ -75,17 +76,31 @@ func (c *call) prepare() error {
 	return nil
 }
 
+// enforces reports whether an op of a group can refuse.
+func (c *call) enforces(group []int) bool {
+	return slices.ContainsFunc(group, func(i int) bool { return !c.ops[i].Shadow })
+}
+
 // sort brings ops of one key together, keys of more parts first and otherwise
-// in the order given.
+// in the order given. Keys of which only shadows ask come last: by then the call
+// is decided, and they can't use up the time of those that count.
 func (c *call) sort() {
 	if !slices.ContainsFunc(c.ops, func(o Op) bool { return o.Key != c.ops[0].Key }) {
 		return // they are together
 	}
 	first := make([]int, len(c.ops)) // the first op with the same key
+	last := make([]bool, len(c.ops))
 	for i := range c.ops {
 		first[i] = slices.IndexFunc(c.ops, func(o Op) bool { return o.Key == c.ops[i].Key })
+		last[i] = !slices.ContainsFunc(c.ops, func(o Op) bool { return o.Key == c.ops[i].Key && !o.Shadow })
 	}
 	slices.SortStableFunc(c.order, func(a, b int) int {
+		if last[a] != last[b] {
+			if last[a] {
+				return 1
+			}
+			return -1
+		}
 		if byParts := c.ops[b].Key.Parts() - c.ops[a].Key.Parts(); byParts != 0 {
 			return byParts
 		}
@@ -114,7 +129,11 @@ func (c *call) takeItem(ctx context.Context, group []int) (refused bool, err err
 		}
 	}
 	if c.until == 0 {
-		c.until = l.pipe.Until()
+		c.until = l.pipe.Until(1)
+	}
+	if !c.watching && !c.enforces(group) { // nor do the following
+		c.watching = true
+		c.until = min(c.until, l.pipe.Until(4))
 	}
 	asks, verdicts := c.asks(group)
 	keep := true // a call that goes on although nobody answered stays charged

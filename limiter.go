@@ -119,7 +119,9 @@ func (l *Limiter) Stats() Stats {
 // key share one write. Different keys are asked one after the other, keys of
 // more parts first and then in the order given, and what was taken is given
 // back when a later key refuses: a caller over a limit of its own costs those
-// that it shares a broader limit with nothing.
+// that it shares a broader limit with nothing. Keys of which only shadow ops ask
+// come last and may delay the decision by a quarter of the deadline, after which
+// they are counted all the same.
 //
 // A refusal is a Decision. An error means that the ops are wrong (a zero Limit,
 // an invalid Key, a negative Cost, one limit twice for one key) or that the

@@ -443,7 +443,7 @@ func TestLanesAreBounded(t *testing.T) {
 	before := runtime.NumGoroutine()
 	s := spec(t, "q", "quota 1/h")
 	all(100, func(i int) {
-		if _, err := p.Take(t.Context(), p.Until(), key(fmt.Sprint(i)), []Ask{{Spec: s, Cost: 1}}, false, make([]plan.Verdict, 1)); err != nil {
+		if _, err := p.Take(t.Context(), p.Until(1), key(fmt.Sprint(i)), []Ask{{Spec: s, Cost: 1}}, false, make([]plan.Verdict, 1)); err != nil {
 			t.Error(err)
 		}
 	})

@@ -153,8 +153,8 @@ type Ask struct {
 }
 
 // Until is when a decision that begins now must have been made, on the clock of
-// Take.
-func (p *Pipeline) Until() time.Duration { return p.clock() + p.Deadline() }
+// Take, or one that may have a part of its time only.
+func (p *Pipeline) Until(parts time.Duration) time.Duration { return p.clock() + p.Deadline()/parts }
 
 // Within is ctx until that time.
 func (p *Pipeline) Within(ctx context.Context, until time.Duration) (context.Context, context.CancelFunc) {
@@ -191,7 +191,7 @@ func (p *Pipeline) TakeOne(ctx context.Context, item plan.Key, a Ask, keep bool)
 	if never(t.asks, t.verdicts) {
 		err = nil
 	} else {
-		err = p.ask(ctx, p.Until(), item, t, keep)
+		err = p.ask(ctx, p.Until(1), item, t, keep)
 	}
 	if err != nil {
 		return v, err

@@ -183,7 +183,7 @@ func (b *bench) ask(item plan.Key, s *plan.Spec, n int64) (plan.Verdict, error) 
 
 func (b *bench) askAs(ctx context.Context, item plan.Key, s *plan.Spec, n int64, keep bool) (plan.Verdict, error) {
 	verdicts := make([]plan.Verdict, 1)
-	if _, err := b.Take(ctx, b.Until(), item, []Ask{{Spec: s, Cost: n}}, keep, verdicts); err != nil {
+	if _, err := b.Take(ctx, b.Until(1), item, []Ask{{Spec: s, Cost: n}}, keep, verdicts); err != nil {
 		return plan.Verdict{}, err // verdicts are the pipeline's for as long as the call goes on
 	}
 	return verdicts[0], nil
