@@ -5,6 +5,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -190,21 +192,43 @@ func (b *batches) flight(client rueidis.Client, f *flight) {
 // send runs the script for the calls of a flight and gives each its answer.
 func (b *batches) send(ctx context.Context, client rueidis.Client, f *flight) {
 	f.pack()
-	r := b.take.eval(ctx, client, f.keys, rueidis.BinaryString(f.arg))
-	answers, err := r.ToArray()
+	text, err := b.take.eval(ctx, client, f.keys, rueidis.BinaryString(f.arg)).ToString()
 	if _, answered := rueidis.IsRedisErr(err); err != nil && !answered {
 		f.arg = nil // the client may still be about to send it
 	}
-	if err == nil && len(answers) != len(f.batch) {
-		err = fmt.Errorf("the script answered for %d of %d keys", len(answers), len(f.batch))
+	if err == nil {
+		err = f.unpack(text)
 	}
-	for i, c := range f.batch {
-		if err != nil {
-			c.err = err
-			continue
+	if err != nil {
+		for _, c := range f.batch {
+			c.text, c.err = "", err
 		}
-		c.text, c.err = answers[i].ToString()
 	}
+}
+
+// unpack gives each call its answer: their lengths stand first, and that of an
+// error is negative.
+func (f *flight) unpack(text string) error {
+	lengths, text, _ := strings.Cut(text, "\n")
+	for i, c := range f.batch {
+		var length string
+		length, lengths, _ = strings.Cut(lengths, " ")
+		n, err := strconv.Atoi(length)
+		size := max(n, -n)
+		if err != nil || size > len(text) {
+			return fmt.Errorf("the script answered for %d of %d keys", i, len(f.batch))
+		}
+		if n < 0 {
+			c.err = refused(strings.TrimPrefix(text[:size], "-"))
+		} else {
+			c.text = text[:size]
+		}
+		text = text[size:]
+	}
+	if lengths != "" || text != "" {
+		return fmt.Errorf("the script answered for more than %d keys", len(f.batch))
+	}
+	return nil
 }
 
 // pack puts the keys and writes of all calls together. Writes that are the same

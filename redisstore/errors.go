@@ -15,7 +15,7 @@ import (
 
 // Rights is what a user of Redis needs on the store's keys to decide, as rules
 // for ACL SETUSER.
-const Rights = "+eval +evalsha +time +hgetall +hlen +hset +hdel +pexpire"
+const Rights = "+eval +evalsha +time +hgetall +hlen +hset +hincrby +hdel +pexpire"
 
 // errorf makes an error that names the server. Keys of items are callers' names
 // and stay out of errors.
@@ -68,7 +68,7 @@ func refusal(text string) string {
 		return "the server has no connection left; raise its maxclients, or open fewer"
 	case strings.Contains(text, "unknown command"):
 		return "the server has no scripts, which this store needs; use Redis 5 or newer, or Valkey"
-	case strings.Contains(text, "attempt to perform arithmetic"):
+	case strings.Contains(text, "attempt to perform arithmetic"), strings.Contains(text, "not an integer"):
 		return "a field of an item is not a number: another program writes to this key, or by hand; remove the field"
 	}
 	return ""
@@ -85,8 +85,7 @@ func (s *Store) explain(what string, err error) error {
 	if errors.As(err, &sent) {
 		err = sent.error
 	}
-	var answer *rueidis.RedisError
-	if errors.As(err, &answer) {
+	if answer := answered(err); answer != nil {
 		if remedy := refusal(answer.Error()); remedy != "" {
 			return s.errorf(what, "%s (%w)", remedy, err)
 		}
@@ -130,9 +129,26 @@ func (e notSent) Unwrap() error { return e.error }
 // It is sure that it did not when the server refused it, or nothing was sent.
 func outcomeUnknown(err error) bool {
 	var sent notSent
-	var answer *rueidis.RedisError
-	return !errors.As(err, &sent) && !errors.As(err, &answer) && !dialing(err) && !isTLS(err) &&
+	return !errors.As(err, &sent) && answered(err) == nil && !dialing(err) && !isTLS(err) &&
 		!errors.Is(err, rueidis.ErrClosing) && !errors.Is(err, rueidis.ErrNoSlot) && !errors.Is(err, rueidis.ErrNoAddr)
+}
+
+// refused is what the server has answered to one key of a script.
+type refused string
+
+func (r refused) Error() string { return string(r) }
+
+// answered is the server's own error, or nil.
+func answered(err error) error {
+	var one refused
+	if errors.As(err, &one) {
+		return one
+	}
+	var all *rueidis.RedisError
+	if errors.As(err, &all) {
+		return all
+	}
+	return nil
 }
 
 func dialing(err error) bool {

@@ -4,29 +4,33 @@ package redisstore
 // writes that holds to the hash of that name, and answers the item as it was
 // before. The caller works out what the item is afterwards: it has the write.
 // ARGV[1] is MessagePack, one value after the other: first, for each key, where
-// its writes begin; then the writes, as packed by encode.
+// its writes begin; then the writes, as packed by encode. All answers come in one
+// text, after their lengths and a newline; the length of an error is negative.
 //
 // A number is taken apart into billions and the rest (xh, xl); both parts and
 // their differences are exact in doubles, or so far from zero that only their
 // sign matters. x0 is the text that was taken apart last, since guards and
-// actions often look at one field one after the other; at is where the field
-// that was looked for last stands in the item, for the same reason.
+// actions often look at one field one after the other; f0 is the field that a
+// guard compared last, whose text that is; at is where the field that was looked
+// for last stands in the item, for the same reason.
 //
 // A guard is field, operator, billions, rest: operator 0 compares texts, 1 is
 // at most, 2 above and 3 equal; 4 more is "or absent", 8 more is relative to
 // now. The field "" is the clock. An action is field, verb, billions, rest: verb
 // 0 puts the text that stands in place of billions, 1 puts a number relative to
-// now, 2 adds and 3 removes. Putting what is there already is left out.
+// now, 2 adds and 3 removes. Putting what is there already is left out. To add to
+// one field, and nothing else, is left to the server.
 //
 // All is worked out before anything is written, and sums stay at the ends of
-// int64. Of the commands that write, only HSET can be refused by a server
-// without memory, and it comes first. An error of one key is the answer for that
+// int64. Of the commands that write, only HSET and HINCRBY can be refused by a
+// server without memory, and they come first. An error of one key is the answer for that
 // key and touches no other. An item of which nothing is left but its nonces goes
 // after a minute, which is longer than anybody repeats a write.
 const script = `local call=redis.call
 local T=call('TIME')
 local p={cmsgpack.unpack(ARGV[1])}
 local S,U=T[1]+0,T[2]*1000
+local sub,concat=string.sub,table.concat
 local function one(K,q)
   local h=call('HGETALL',K)
   local n=#h
@@ -37,7 +41,7 @@ local function one(K,q)
       if p[i]~='' and string.find(ring,p[i],1,true) then done='='..i-q-1 tries=0 break end
     end
   end
-  local j,at,x0,xh,xl=q+tries+1,1
+  local j,at,f0,x0,xh,xl=q+tries+1,1
   for try=1,tries do
     local keep,guards,acts,ok=p[j],j+4*p[j+1],p[j+2],true
     for g=j+3,guards+2,4 do
@@ -56,11 +60,12 @@ local function one(K,q)
         if absent then o=o-4 end
         if f=='' then x=f xh=S xl=U x0=x end
         if x then
+          f0=f
           if x~=x0 then
             x0=x
             if #x<16 then xh,xl=0,x+0
             else
-              xh,xl=string.sub(x,1,-10)+0,string.sub(x,-9)+0
+              xh,xl=sub(x,1,-10)+0,sub(x,-9)+0
               if xh<0 then xl=-xl end
             end
           end
@@ -73,9 +78,15 @@ local function one(K,q)
     j=guards+3
     if ok then
       done=try==1 and '0' or try-1
-      local nonce,w,k,gone=p[q+try],{'HSET',K},2
+      local nonce,f,o,a,b=p[q+try],p[j],p[j+1],p[j+2],p[j+3]
+      if acts==1 and o==2 and nonce=='' and f==f0 and a<9e6 and a>-9e6 and xh<9e9 and xh>-9e9 then
+        if a~=0 or b~=0 then call('HINCRBY',K,f,a*1e9+b) end
+        call('PEXPIRE',K,keep)
+        break
+      end
+      local w,k,gone={'HSET',K},2
       if nonce~='' then
-        if ring then nonce=nonce..string.sub(ring,1,36) end
+        if ring then nonce=nonce..sub(ring,1,36) end
         w[3]='w' w[4]=nonce k=4
       end
       for g=j,j+4*acts-1,4 do
@@ -97,7 +108,7 @@ local function one(K,q)
               x0=x
               if #x<16 then xh,xl=0,x+0
               else
-                xh,xl=string.sub(x,1,-10)+0,string.sub(x,-9)+0
+                xh,xl=sub(x,1,-10)+0,sub(x,-9)+0
                 if xh<0 then xl=-xl end
               end
             end
@@ -105,9 +116,9 @@ local function one(K,q)
           end
           local r=b%1e9
           a=a+(b-r)/1e9
-          if a==S then a=T[1]..string.sub(r+1e9,2)
+          if a==S then a=T[1]..sub(r+1e9,2)
           elseif a>9223372035 and (a>9223372036 or r>854775807) then a='9223372036854775807'
-          elseif a>0 then a=a..string.sub(r+1e9,2)
+          elseif a>0 then a=a..sub(r+1e9,2)
           elseif a==0 then a=string.format('%d',r)
           elseif a< -9223372036 and (a< -9223372037 or r<145224192) then a='-9223372036854775808'
           else
@@ -128,12 +139,13 @@ local function one(K,q)
     j=j+4*acts
   end
   h[n+1]=T[1] h[n+2]=T[2] h[n+3]=done
-  return table.concat(h,' ',h[1]=='w' and 3 or 1)
+  return concat(h,' ',h[1]=='w' and 3 or 1)
 end
-local answers={}
+local answers,lengths={},{}
 for i=1,#KEYS do
   local ok,a=pcall(one,KEYS[i],p[i])
-  if not ok and type(a)=='string' then a={err=a} end
+  if not ok and type(a)=='table' then a=a.err end
   answers[i]=a
+  lengths[i]=ok and #a or -#a
 end
-return answers`
+return concat(lengths,' ')..'\n'..concat(answers)`

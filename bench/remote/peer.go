@@ -224,11 +224,8 @@ func raw(ctx context.Context, addr string, _ int, l inproc.Limit, keys []string)
 	}
 	sha, args := words[1], words[4]
 	i.Take = func(ctx context.Context, key int) (bool, error) {
-		answers, err := client.Do(ctx, client.B().Evalsha().Sha1(sha).Numkeys(1).Key(texts[key]).Arg(args).Build()).AsStrSlice()
-		if err != nil {
-			return false, err
-		}
-		return !strings.HasSuffix(answers[0], " -1"), nil
+		answer, err := client.Do(ctx, client.B().Evalsha().Sha1(sha).Numkeys(1).Key(texts[key]).Arg(args).Build()).ToString()
+		return err == nil && !strings.HasSuffix(answer, " -1"), err
 	}
 	return i, nil
 }
