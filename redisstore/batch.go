@@ -73,7 +73,10 @@ func (s *Store) call(ctx context.Context, item weir.Key, tries []weir.Write) *ca
 	if c == nil {
 		c = &call{store: s, done: make(chan struct{}, 1)}
 	}
-	c.ctx, c.tries, c.began, c.key = ctx, tries, time.Now(), s.prefix+item.String()
+	c.ctx, c.tries, c.key = ctx, tries, s.prefix+item.String()
+	if s.observer != nil {
+		c.began = time.Now()
+	}
 	c.writes, c.values = s.names.encode(c.writes[:0], tries)
 	return c
 }

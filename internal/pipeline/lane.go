@@ -41,7 +41,9 @@ type take struct {
 	verdicts []plan.Verdict
 	refused  bool
 	err      error
-	done     chan struct{} // gets one value
+	done     chan struct{} // gets a value when there is an answer, or lead is set
+	lead     bool          // its caller is to ask for all who wait
+	gone     bool          // nobody waits for an answer
 	left     bool          // the caller has gone: what is taken is given back
 	sent     bool          // it has left the queue
 	why      error         // what has held it up since
@@ -131,9 +133,15 @@ func (p *Pipeline) leave(ctx context.Context, l *lane, t *take, keep bool) (answ
 	defer l.mu.Unlock()
 	select {
 	case <-t.done:
-		return true, t.err
+		if !t.lead {
+			return true, t.err
+		}
+		t.lead = false // somebody else has to
+		l.hold()
+		go p.run(l)
 	default:
 	}
+	t.gone = true
 	if gone != nil {
 		t.left = true
 		return false, gone
@@ -176,14 +184,9 @@ func (p *Pipeline) run(l *lane) {
 			time.Sleep(pause)
 		}
 		l.mu.Lock()
-		takes, updates := l.takes, l.updates
-		l.takes, l.updates = nil, nil
-		if len(takes) > maxBatch {
-			takes, l.takes = takes[:maxBatch:maxBatch], takes[maxBatch:]
-		}
-		for _, t := range takes {
-			t.sent = true
-		}
+		updates := l.updates
+		l.updates = nil
+		asked := len(l.takes) > 0
 		l.mu.Unlock()
 		began := p.clock()
 		for _, u := range updates {
@@ -193,10 +196,11 @@ func (p *Pipeline) run(l *lane) {
 			}
 			close(u.done)
 		}
-		if len(takes) > 0 {
-			p.serve(l, takes)
+		takes := 0
+		if asked {
+			takes = p.serve(l, nil)
 		}
-		l.wrote(p, began, len(takes))
+		l.wrote(p, began, takes)
 	}
 }
 
@@ -204,18 +208,27 @@ func (p *Pipeline) run(l *lane) {
 func (l *lane) wrote(p *Pipeline, began time.Duration, takes int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	l.pace(p, began, takes)
+}
+
+// pace is wrote for who holds the lock.
+func (l *lane) pace(p *Pipeline, began time.Duration, takes int) {
 	l.next = began + l.gap
 	if takes > 1 {
 		l.next = max(l.next, began+p.o.Gap) // a crowd: the next write will be fuller for it
 	}
 }
 
-// serve decides takes in a goroutine of the lane's.
-func (p *Pipeline) serve(l *lane, takes []*take) {
-	s := p.service(l, p.clock(), takes...)
+// serve decides, in a goroutine of the lane's, what waits there, or one take
+// alone; and says how many it were.
+func (p *Pipeline) serve(l *lane, alone *take) int {
+	s := p.service(l, p.clock(), alone)
 	defer s.end()
-	defer s.own(takes[0].ctx)()
-	s.serve(nil)
+	if len(s.pending) > 0 {
+		defer s.own(s.pending[0].ctx)()
+		s.serve(nil)
+	}
+	return s.takes
 }
 
 // found notes, after a trip, whether the item had anything left for those who

@@ -7,8 +7,9 @@ import (
 
 // goes decides how a take is served: it reports true for one that finds its
 // lane standing still, and a store that can be asked without waiting for it.
-// That take's caller then leads: it asks in its own goroutine. Every other take
-// waits for a goroutine of the lane's.
+// That take's caller then leads: it asks in its own goroutine, and passes the
+// lead on to one of those who have come meanwhile. Every other take waits, for
+// that or for a goroutine of the lane's.
 func (p *Pipeline) goes(l *lane, t *take, at time.Duration) bool {
 	if p.o.NoCoalescing {
 		if p.starter != nil {
@@ -17,34 +18,43 @@ func (p *Pipeline) goes(l *lane, t *take, at time.Duration) bool {
 		l.hold()
 		go func() {
 			defer l.put()
-			p.serve(l, []*take{t})
+			p.serve(l, t)
 		}()
 		return false
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if !l.running && p.starter != nil && l.paused(p, at) <= 0 {
-		l.running, t.sent = true, true
+	l.takes = append(l.takes, t)
+	if l.running {
+		return false
+	}
+	l.running = true
+	if p.starter != nil && l.paused(p, at) <= 0 {
 		return true
 	}
-	l.takes = append(l.takes, t)
-	if !l.running {
-		l.running = true
-		l.hold()
-		go p.run(l)
-	}
+	l.hold()
+	go p.run(l)
 	return false
 }
 
-// lead decides a take in its caller's goroutine. What would keep the caller for
-// longer than it may stay, or for the sake of others, goes on in a goroutine of
-// the lane's: then the take is not answered yet. So it is with an error, which
-// is the caller's own.
+// lead decides, in the goroutine of a take's caller, what waits in the lane.
+// What would keep the caller for longer than it may stay, or for the sake of
+// others, goes on in a goroutine of the lane's: then the take may not be
+// answered yet. So it is with an error, which is the caller's own.
 func (p *Pipeline) lead(ctx context.Context, until time.Duration, l *lane, t *take, at time.Duration, keep bool) (answered bool, err error) {
-	s := p.service(l, at, t)
+	alone := t
+	if !p.o.NoCoalescing {
+		alone = nil
+	}
+	s := p.service(l, at, alone)
 	for s.plan() {
+		if answered, err = t.answered(); answered {
+			s.hand(ctx, at, nil, nil) // the rest are others
+			return true, err
+		}
 		p.stamp(l, s.write[:s.offered])
-		trip := outcome{began: p.clock(), sent: p.o.Clock()}
+		trip := &s.trip
+		*trip = outcome{began: p.clock(), sent: p.o.Clock()}
 		if !p.breaker.allow(trip.began) {
 			s.fail(p.o.Errors.Open)
 			break
@@ -58,27 +68,37 @@ func (p *Pipeline) lead(ctx context.Context, until time.Duration, l *lane, t *ta
 		p.stats.trips.Add(1)
 		if !p.wait(ctx, t, until, pending.Done()) {
 			_, err = p.leave(ctx, l, t, keep)
-			s.hand(ctx, at, &trip, pending)
+			s.hand(ctx, at, trip, pending)
 			return false, err
 		}
 		trip.applied, trip.now, trip.err = pending.Answer(&s.next)
-		p.learn(&trip)
+		p.learn(trip)
 		if trip.err != nil {
-			s.hand(ctx, at, &trip, nil)
+			s.hand(ctx, at, trip, nil)
 			return false, nil
 		}
-		l.remember(&s.next, &trip)
+		l.remember(&s.next, trip)
 		s.got(trip.now, trip.applied >= 0, nil)
 	}
-	<-t.done // it has its answer
-	err = t.err
+	_, err = t.answered()
 	if len(s.due) > 0 {
 		s.hand(ctx, at, nil, nil)
 		return true, err
 	}
+	takes := s.takes
 	s.end()
-	p.goOn(l, at)
+	p.goOn(l, at, takes)
 	return true, err
+}
+
+// answered is whether a take has its answer, and the error that this may be.
+func (t *take) answered() (bool, error) {
+	select {
+	case <-t.done:
+		return true, t.err
+	default:
+		return false, nil
+	}
 }
 
 // hand leaves the rest of a service to a goroutine of the lane's: to wait for a
@@ -106,23 +126,28 @@ func (s *service) hand(ctx context.Context, at time.Duration, first *outcome, pe
 			s.clean(w)
 		}
 		done()
+		takes := s.takes
 		s.end()
-		p.goOn(l, at)
+		p.goOn(l, at, takes)
 	}()
 }
 
-// goOn lets the lane serve what has come while a caller led.
-func (p *Pipeline) goOn(l *lane, began time.Duration) {
+// goOn has the lane serve what has come while so many takes were decided.
+func (p *Pipeline) goOn(l *lane, began time.Duration, takes int) {
 	if p.o.NoCoalescing {
 		return
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.next = began + l.gap
-	if len(l.takes) == 0 && len(l.updates) == 0 {
+	l.pace(p, began, takes)
+	switch {
+	case len(l.takes) == 0 && len(l.updates) == 0:
 		l.running = false
-		return
+	case len(l.updates) == 0 && !l.takes[0].gone && l.paused(p, p.clock()) <= 0:
+		l.takes[0].lead = true
+		l.takes[0].done <- struct{}{}
+	default:
+		l.hold()
+		go p.run(l)
 	}
-	l.hold()
-	go p.run(l)
 }

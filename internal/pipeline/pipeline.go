@@ -230,18 +230,23 @@ func (p *Pipeline) ask(ctx context.Context, until time.Duration, item plan.Key, 
 	if err := p.admit(ctx, at); err != nil {
 		return p.counted(err)
 	}
-	if p.goes(l, t, at) {
-		answered, err := p.lead(ctx, until, l, t, at, keep)
-		if answered || err != nil {
-			return p.counted(err)
+	for leads := p.goes(l, t, at); ; leads, at = true, p.clock() {
+		if leads {
+			answered, err := p.lead(ctx, until, l, t, at, keep)
+			if answered || err != nil {
+				return p.counted(err)
+			}
 		}
-	}
-	if !p.wait(ctx, t, until, t.done) {
-		if answered, err := p.leave(ctx, l, t, keep); !answered || err != nil {
-			return p.counted(err)
+		if !p.wait(ctx, t, until, t.done) {
+			if answered, err := p.leave(ctx, l, t, keep); !answered || err != nil {
+				return p.counted(err)
+			}
 		}
+		if !t.lead {
+			return p.counted(t.err)
+		}
+		t.lead = false
 	}
-	return p.counted(t.err)
 }
 
 // Refuses reports whether the memo refuses a call, and then fills verdicts. A

@@ -17,6 +17,7 @@ type service struct {
 	ctx     context.Context // of its trips; nil while nobody may be kept waiting
 	until   time.Duration   // when its time is over, on the pipeline's clock
 	pending []*take         // those without an answer
+	takes   int             // with an answer or without
 	batch   batch           // those of them that go out next
 	known   plan.Cells      // what they are judged by
 	next    plan.Cells      // what the store returns
@@ -28,25 +29,37 @@ type service struct {
 	vain    int             // writes that did not hold, one after the other
 	write   [2]plan.Write   // what is offered: the first offered of them
 	offered int
+	trip    outcome      // of the caller's goroutine
 	later   []total      // scratch of allow
 	due     []plan.Write // housekeeping put off until callers have been answered
 }
 
-// service begins to decide some takes.
-func (p *Pipeline) service(l *lane, began time.Duration, pending ...*take) *service {
+// service begins to decide what waits in a lane; or one take alone.
+func (p *Pipeline) service(l *lane, began time.Duration, alone *take) *service {
 	s, _ := p.services.Get().(*service)
 	if s == nil {
 		s = &service{p: p}
 	}
 	s.l, s.until, s.most = l, began+p.Deadline(), maxBatch
-	s.pending = append(s.pending[:0], pending...)
-	if n := len(pending); n > 1 {
-		p.stats.coalesced.Add(uint64(n - 1))
-	}
 	s.now = p.now()
 	l.mu.Lock()
 	s.known.CopyFrom(&l.state)
+	if alone != nil {
+		s.pending = append(s.pending[:0], alone)
+	} else {
+		n := min(len(l.takes), maxBatch)
+		s.pending = append(s.pending[:0], l.takes[:n]...)
+		left := copy(l.takes, l.takes[n:])
+		clear(l.takes[left:])
+		l.takes = l.takes[:left]
+	}
+	for _, t := range s.pending {
+		t.sent = true
+	}
 	l.mu.Unlock()
+	if s.takes = len(s.pending); s.takes > 1 {
+		p.stats.coalesced.Add(uint64(s.takes - 1))
+	}
 	return s
 }
 
