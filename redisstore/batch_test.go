@@ -31,6 +31,11 @@ func hung(t *testing.T) (s *Store, server *redistest.Server, resume func()) {
 	for range 8 { // all connections are made
 		read(t, s, weir.NewKey("account", "nobody"))
 	}
+	redistest.Await(t, "the last flight to end", func() bool {
+		s.batches.mu.Lock()
+		defer s.batches.mu.Unlock()
+		return s.batches.flights == 0
+	})
 	server.Pause(t)
 	var flying sync.WaitGroup
 	for n := range maxFlights {
