@@ -29,8 +29,9 @@ type call struct {
 	broken   error // the event and the policy do not fit together
 
 	outcome engine.Outcome
-	storeNS atomic.Int64 // what trips to the store took
-	mu      sync.Mutex   // held while the outcome is settled
+	storeNS atomic.Int64         // what trips to the store took
+	skew    func() time.Duration // how far the clock of a store that tells is ahead; nil without
+	mu      sync.Mutex           // held while the outcome is settled
 }
 
 type callKey struct{}

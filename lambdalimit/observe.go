@@ -30,8 +30,12 @@ type identify = func(context.Context, *policy.Attributes) (policy.Identity, erro
 //   - Observer measures trips to the store.
 func NewEngine(o engine.Options) (*engine.Engine, error) {
 	own := o.Identify
+	clock, _ := o.Store.(interface{ Skew() time.Duration })
 	o.Identify = func(ctx context.Context, a *policy.Attributes) (policy.Identity, error) {
 		if c := callOf(ctx); c != nil {
+			if clock != nil {
+				c.skew = clock.Skew
+			}
 			return c.who(ctx, a, own)
 		}
 		if own != nil {
@@ -142,12 +146,13 @@ type metricSet struct {
 	Metrics    []metric
 }
 
-// metricSets declares the metrics. They are sums but for StoreMs: Allowed and
+// metricSets declares the metrics. They are sums but for the times: Allowed and
 // Denied of calls, Degraded of calls that a failure mode decided, ColdStart of
-// environments, by the first line of each.
+// environments, by the first line of each. StoreMs is spent at the store, and
+// SkewMs is how far its clock and this one are apart, 0 when that is not known.
 func metricSets() []metricSet {
 	return []metricSet{{"weir", [][]string{{"Service"}, {"Service", "Limit"}}, []metric{
-		{"Allowed", "Count"}, {"Denied", "Count"}, {"Degraded", "Count"}, {"StoreMs", "Milliseconds"}, {"ColdStart", "Count"}}}}
+		{"Allowed", "Count"}, {"Denied", "Count"}, {"Degraded", "Count"}, {"StoreMs", "Milliseconds"}, {"SkewMs", "Milliseconds"}, {"ColdStart", "Count"}}}}
 }
 
 type metricLine struct {
@@ -161,6 +166,7 @@ type metricLine struct {
 	Denied    int
 	Degraded  int
 	StoreMs   float64
+	SkewMs    int64
 	ColdStart int
 
 	// Properties, to search for.
@@ -186,6 +192,9 @@ func (l *metricLines) write(c *call) {
 	line.Denied = one(c.outcome.Limited())
 	line.Allowed = one(c.outcome.Served())
 	line.Degraded = one(c.outcome.Degraded)
+	if c.skew != nil {
+		line.SkewMs = c.skew().Abs().Milliseconds()
+	}
 	line.ColdStart = one(!l.began.Swap(true))
 	if !v.Unknown {
 		line.Remaining = &v.Remaining

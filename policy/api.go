@@ -79,6 +79,12 @@ type Rule struct {
 	billing bool // Limit's windows begin with the account's anchor
 }
 
+// CallerKind is one entry of `callers:`.
+type CallerKind struct {
+	Name string // in `by:`, and the kind in keys
+	From string // "jwt.CLAIM", "api_key.owner" or "client_ip"
+}
+
 // Mode says whether a rule acts.
 type Mode string
 

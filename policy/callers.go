@@ -33,6 +33,11 @@ type caller struct {
 	claim string // of fromClaim
 }
 
+// text is the source as the file writes it.
+func (c *caller) text() string {
+	return [...]string{fromAddress: "client_ip", fromClaim: "jwt." + c.claim, fromKeyOwner: "api_key.owner", fromKeyPlan: "api_key.plan", fromRecord: "account.plan"}[c.from]
+}
+
 // sourceOf reads jwt.CLAIM, api_key.owner, api_key.plan, account.plan or client_ip. What
 // cannot be read is taken for a claim, so that the rest is checked as usual. It
 // stands in field and is for what.

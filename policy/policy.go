@@ -210,6 +210,15 @@ func (p *Policy) PlansClaim() string {
 // Auth says how callers prove who they are.
 func (p *Policy) Auth() Auth { return p.auth }
 
+// CallerKinds are what callers are known by, in the order of the file.
+func (p *Policy) CallerKinds() []CallerKind {
+	var out []CallerKind
+	for _, c := range p.callers {
+		out = append(out, CallerKind{c.name, c.text()})
+	}
+	return out
+}
+
 // Limits are all limits that may share an item in the store.
 func (p *Policy) Limits() []weir.Limit { return slices.Clone(p.limits) }
 

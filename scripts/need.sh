@@ -21,8 +21,8 @@ debian_packages() {
 what_for() {
 	case $1 in
 	cc) echo "a C compiler, for the race detector (Debian: gcc libc6-dev; macOS: xcode-select --install)" ;;
-	node) echo "Node.js, which runs the DynamoDB-compatible test server (https://nodejs.org)" ;;
-	npm) echo "npm, which fetches the DynamoDB-compatible test server (it comes with Node.js)" ;;
+	node) echo "Node.js, which runs the DynamoDB-compatible test server and the validator of templates (https://nodejs.org)" ;;
+	npm) echo "npm, which fetches these two (it comes with Node.js)" ;;
 	redis-server | redis-cli | redis-sentinel) echo "$1, on which the Redis store is tested (Debian: apt-get install redis-server redis-sentinel; macOS: brew install redis)" ;;
 	*) echo "$1 (Debian: apt-get install $(debian_packages "$1"))" ;;
 	esac

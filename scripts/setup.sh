@@ -11,17 +11,19 @@ fi
 
 # Add a command here when a test starts to use it, for example chromium, and
 # never before.
-scripts/need.sh cc node=18 npm redis-server redis-cli redis-sentinel
+scripts/need.sh cc node=20 npm redis-server redis-cli redis-sentinel
 
-# The DynamoDB-compatible test server. npm writes its own lock file last, so a
-# copy that is not older than ours is a finished installation.
-dynalite=internal/dynalite
-installed=$dynalite/node_modules/.package-lock.json
-if [ ! -f "$dynalite/package-lock.json" ]; then
-	echo "setup: $dynalite/package-lock.json is missing: restore it (git checkout $dynalite)" >&2
-	exit 1
-fi
-if [ ! -f "$installed" ] || [ -n "$(find "$dynalite/package-lock.json" "$dynalite/package.json" -newer "$installed")" ]; then
-	echo "setup: npm ci in $dynalite" >&2
-	(cd "$dynalite" && npm ci --ignore-scripts --no-audit --no-fund >&2)
-fi
+# The npm packages: the DynamoDB-compatible test server, and AWS's validator of
+# templates. npm writes its own lock file last, so a copy that is not older than
+# ours is a finished installation.
+for dir in internal/dynalite internal/awscheck; do
+	installed=$dir/node_modules/.package-lock.json
+	if [ ! -f "$dir/package-lock.json" ]; then
+		echo "setup: $dir/package-lock.json is missing: restore it (git checkout $dir)" >&2
+		exit 1
+	fi
+	if [ ! -f "$installed" ] || [ -n "$(find "$dir/package-lock.json" "$dir/package.json" -newer "$installed")" ]; then
+		echo "setup: npm ci in $dir" >&2
+		(cd "$dir" && npm ci --ignore-scripts --no-audit --no-fund >&2)
+	fi
+done

@@ -9,6 +9,7 @@
 //	weir report --from decisions=FILE            what each layer stopped, and what that cost
 //	weir usage --account customer-42             what an account has used of its limits
 //	weir accounts set customer-42 --plan pro     plans, versions and bans of single accounts
+//	weir generate cloudformation -o aws          the policy as infrastructure for AWS
 //	weir store check                             is the store, or its file, in order
 //
 // Data goes to stdout, everything else to stderr. The exit codes of every

@@ -33,6 +33,9 @@ that does not load; 3 a store, server or file could not be reached; 130 interrup
 
 const storeUsage = "where counters live: memory:, bolt:FILE, redis://HOST:6379 or dynamodb:TABLE (`URL`; default: "
 
+// folderKey marks commands whose -o is a folder that they write themselves.
+const folderKey = "folder"
+
 // formats are what a command can write, the first by default.
 const formatsKey = "formats"
 
@@ -94,6 +97,7 @@ WEIR_JSON=true. A flag on the command line wins.`,
 		newUsage(c),
 		newCost(c),
 		newReport(c),
+		newGenerate(c),
 		newVersion(c),
 	)
 	return root
@@ -159,7 +163,7 @@ func (c *common) settle(cmd *cobra.Command) error {
 	if c.quiet && c.verbose {
 		return usage(cmd.CommandPath()+" -v", "-q and -v contradict each other")
 	}
-	if c.out != "" {
+	if c.out != "" && cmd.Annotations[folderKey] == "" {
 		f, err := os.Create(c.out)
 		if err != nil {
 			return fmt.Errorf("the output file cannot be written: %w", err)
@@ -172,7 +176,7 @@ func (c *common) settle(cmd *cobra.Command) error {
 // close ends the file of -o. What could not be written is an error: half a file
 // must not look like a whole one.
 func (c *common) close() error {
-	if f, ok := c.stdout.(*os.File); ok && c.out != "" {
+	if f, ok := c.stdout.(*os.File); ok && f.Name() == c.out {
 		if err := f.Close(); err != nil {
 			return fmt.Errorf("the output file is not complete: %w", err)
 		}

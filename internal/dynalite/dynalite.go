@@ -18,14 +18,14 @@ import (
 	"bufio"
 	"errors"
 	"fmt"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"runtime"
 	"strings"
 	"sync"
-	"syscall"
 	"testing"
+
+	"github.com/weirlabs/weir/internal/npm"
 )
 
 // Options of [Start]. The zero value is a server with all features, in memory.
@@ -84,15 +84,15 @@ func (s *Server) Close() {
 }
 
 func start(o Options) (*Server, error) {
-	node, err := exec.LookPath("node")
+	node, err := npm.Node()
 	if err != nil {
-		return nil, errors.New("node 18 or newer is needed and not installed; on Debian: apt-get install nodejs npm")
+		return nil, err
 	}
 	dir, err := sourceDir()
 	if err != nil {
 		return nil, err
 	}
-	if err := install(dir); err != nil {
+	if err := npm.Install(dir); err != nil {
 		return nil, err
 	}
 	args := []string{filepath.Join(dir, "server.js")}
@@ -133,36 +133,4 @@ func sourceDir() (string, error) {
 		return "", errors.New("the folder of server.js is unknown in a test built with -trimpath; build without it")
 	}
 	return filepath.Dir(file), nil
-}
-
-// install runs npm ci once, whatever number of test processes want it.
-func install(dir string) error {
-	// npm writes this file last, so it tells a whole installation from one that
-	// was interrupted.
-	done := filepath.Join(dir, "node_modules", ".package-lock.json")
-	if _, err := os.Stat(done); err == nil {
-		return nil
-	}
-	command := fmt.Sprintf("npm ci --ignore-scripts --prefix %s", dir)
-	lock, err := os.OpenFile(filepath.Join(dir, ".npmrc"), os.O_RDONLY, 0)
-	if err != nil {
-		return err
-	}
-	defer lock.Close()
-	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX); err != nil {
-		return fmt.Errorf("wait for another installation: %w", err)
-	}
-	if _, err := os.Stat(done); err == nil {
-		return nil
-	}
-	npm, err := exec.LookPath("npm")
-	if err != nil {
-		return fmt.Errorf("npm is needed and not installed; on Debian: apt-get install nodejs npm; then run: %s", command)
-	}
-	cmd := exec.Command(npm, "ci", "--ignore-scripts", "--no-audit", "--no-fund")
-	cmd.Dir = dir
-	if out, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("%w: %s\nrun by hand: %s", err, out, command)
-	}
-	return nil
 }
