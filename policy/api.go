@@ -79,8 +79,8 @@ type Rule struct {
 	billing bool // Limit's windows begin with the account's anchor
 }
 
-// CallerKind is one entry of `callers:`.
-type CallerKind struct {
+// CallerSource is one entry of `callers:`.
+type CallerSource struct {
 	Name string // in `by:`, and the kind in keys
 	From string // "jwt.CLAIM", "api_key.owner" or "client_ip"
 }

@@ -210,11 +210,11 @@ func (p *Policy) PlansClaim() string {
 // Auth says how callers prove who they are.
 func (p *Policy) Auth() Auth { return p.auth }
 
-// CallerKinds are what callers are known by, in the order of the file.
-func (p *Policy) CallerKinds() []CallerKind {
-	var out []CallerKind
+// CallerSources are the entries of `callers:`, and where each is taken from.
+func (p *Policy) CallerSources() []CallerSource {
+	var out []CallerSource
 	for _, c := range p.callers {
-		out = append(out, CallerKind{c.name, c.text()})
+		out = append(out, CallerSource{c.name, c.text()})
 	}
 	return out
 }

@@ -60,7 +60,7 @@ func TestRulesSayWhatTheFileSays(t *testing.T) {
 			t.Errorf("missing %s\nin\n%s", want, strings.Join(got, "\n"))
 		}
 	}
-	if callers := fmt.Sprint(p.CallerKinds()); callers != "[{account jwt.sub} {tenant jwt.tenant} {partner api_key.owner} {ip client_ip}]" {
+	if callers := fmt.Sprint(p.CallerSources()); callers != "[{account jwt.sub} {tenant jwt.tenant} {partner api_key.owner} {ip client_ip}]" {
 		t.Errorf("callers %s", callers)
 	}
 	exempt := p.Exemptions()

@@ -130,7 +130,7 @@ func keysOf(r route) []string {
 // tokens reports whether anything in the application is known by a token.
 func tokens(p *policy.Policy) bool {
 	var known []string
-	for _, c := range p.CallerKinds() {
+	for _, c := range p.CallerSources() {
 		if strings.HasPrefix(c.From, "jwt.") {
 			known = append(known, c.Name)
 		}
