@@ -1,7 +1,7 @@
 # make help says what there is. Everything covers every module of go.work.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup check test bench bench-dynamo bench-lambda cover
+.PHONY: help setup check test fuzz bench bench-dynamo bench-lambda cover
 
 # The packages of all modules of the workspace, as patterns.
 packages = $$(go list -m -f '{{.Dir}}/...')
@@ -18,6 +18,12 @@ check: ## format, vet, tidy modules, staticcheck
 # testreport runs go test itself, so no pipe can swallow its exit code.
 test: setup check ## everything: setup, check, and all tests with the race detector
 	@go run ./internal/testreport go test -json -race -shuffle=on $(packages)
+	go test -run='^$$' -fuzz='^FuzzLoad$$' -fuzztime=10s ./policy
+
+FUZZTIME ?= 10m
+
+fuzz: ## random input for the loader of policies, FUZZTIME long
+	go test -run='^$$' -fuzz='^FuzzLoad$$' -fuzztime=$(FUZZTIME) ./policy
 
 # The number of keys up to which growth is measured; 10,000,000 take 5 GB.
 GROWTH ?= 10000000

@@ -19,6 +19,9 @@ const (
 	maxFile    = 1 << 20
 	maxLine    = 4 << 10
 	maxNesting = 64
+	maxLines   = 50_000
+	maxCommas  = 3_000
+	maxTokens  = 36_000 // some 2,000 limits; the parser needs 1.3 KB for one
 )
 
 // maxProblems is how many mistakes are reported: nobody reads more at once.
@@ -195,6 +198,10 @@ func (d *document) readable(text []byte) bool {
 		d.report(Error, codeTooLarge, 0, 0, 0, "a policy of this size is usually a wrong file; split what is generated", "the file has %d bytes; at most %d are read", len(text), maxFile)
 		return false
 	}
+	if n := bytes.Count(text, []byte("\n")); n > maxLines {
+		d.report(Error, codeTooLarge, 0, 0, 0, "is this the right file? Split what is generated, and include: the parts", "the file has %d lines; at most %d are read", n, maxLines)
+		return false
+	}
 	d.lines = strings.Split(string(text), "\n")
 	if bytes.HasPrefix(text, []byte("\xef\xbb\xbf")) {
 		d.lines[0] = d.lines[0][3:]
@@ -228,24 +235,33 @@ func (d *document) readable(text []byte) bool {
 }
 
 // burden is where a text becomes too much for the parser, which works through
-// nesting by recursion, and through the keys of one mapping in quadratic time.
+// nesting by recursion, through the keys of one mapping and the items in one pair
+// of brackets in quadratic time, and needs much memory for every token.
 type burden struct {
 	line, col int
 	message   string
 }
 
 // maxSiblings bounds the work on keys: the sum, over all block mappings, of
-// half the square of their number. One mapping may have some 8,000.
-const maxSiblings = 32 << 20
+// half the square of their number. One mapping may have some 3,000.
+const maxSiblings = 3_000 * 3_000 / 2
 
 // tooMuch looks for the first such place, by brackets outside quotes and
 // comments, indentation, and dashes in one line.
 func tooMuch(source []string) *burden {
 	type level struct{ indent, keys int }
 	var levels []level
-	brackets, work := 0, 0
+	brackets, work, tokens := 0, 0, 0
+	var commas [maxNesting + 1]int // in each pair of brackets that is open
 	for i, s := range source {
-		if rest := strings.TrimSpace(s); rest == "" || rest[0] == '#' {
+		rest := strings.TrimSpace(s)
+		if rest == "" {
+			continue
+		}
+		if tokens++; tokens > maxTokens {
+			return &burden{i + 1, 1, "too many values in one file"}
+		}
+		if rest[0] == '#' {
 			continue
 		}
 		first := len(s) - len(strings.TrimLeft(s, " "))
@@ -262,6 +278,7 @@ func tooMuch(source []string) *burden {
 			at = first // an explicit key: a sibling of those at its mark
 		}
 		dashes += marks
+		tokens += dashes
 		for len(levels) > 0 && (levels[len(levels)-1].indent > first || at > first && levels[len(levels)-1].indent == at) {
 			levels = levels[:len(levels)-1]
 		}
@@ -288,8 +305,18 @@ func tooMuch(source []string) *burden {
 				at = len(s)
 			case c == '[' || c == '{':
 				brackets++
+				tokens++
+				commas[min(brackets, maxNesting)] = 0
 			case (c == ']' || c == '}') && brackets > 0:
 				brackets--
+			case c == ',' && brackets > 0:
+				tokens += 2
+				commas[brackets]++
+				if commas[brackets] > maxCommas {
+					return &burden{i + 1, utf8.RuneCountInString(s[:at]) + 1, "too many values in one pair of brackets: write them one a line, with dashes"}
+				}
+			case c == ':':
+				tokens += 2
 			}
 			if brackets+len(levels)+dashes > maxNesting {
 				return &burden{i + 1, utf8.RuneCountInString(s[:min(at, len(s))]) + 1, fmt.Sprintf("nested deeper than %d levels", maxNesting)}
