@@ -18,12 +18,12 @@ check: ## format, vet, tidy modules, staticcheck
 # testreport runs go test itself, so no pipe can swallow its exit code.
 test: setup check ## everything: setup, check, and all tests with the race detector
 	@go run ./internal/testreport go test -json -race -shuffle=on $(packages)
-	go test -run='^$$' -fuzz='^FuzzLoad$$' -fuzztime=10s ./policy
+	go test -run='^$$' -fuzz='^FuzzLoad$$' -fuzztime=10s -fuzzminimizetime=1s ./policy
 
 FUZZTIME ?= 10m
 
 fuzz: ## random input for the loader of policies, FUZZTIME long
-	go test -run='^$$' -fuzz='^FuzzLoad$$' -fuzztime=$(FUZZTIME) ./policy
+	go test -run='^$$' -fuzz='^FuzzLoad$$' -fuzztime=$(FUZZTIME) -fuzzminimizetime=1s ./policy
 
 # The number of keys up to which growth is measured; 10,000,000 take 5 GB.
 GROWTH ?= 10000000

@@ -101,6 +101,9 @@ func (k *APIKeys) add(sum digest, key APIKey) {
 // The problem, if any, is reported where the name stands.
 func (l *loader) readFile(n *node) []byte {
 	name := n.text
+	if !slices.Contains(l.files, name) {
+		l.files = append(l.files, name)
+	}
 	if !path.IsAbs(name) {
 		name = path.Join(path.Dir(l.name), name)
 	}

@@ -42,6 +42,8 @@ const (
 	codeRepeated      Code = 1110 // a word twice in one list
 	codeNameTaken     Code = 1111
 	codePriorityTaken Code = 1112
+	codeInclude       Code = 1114
+	codeEnvironment   Code = 1115
 	codeStyles        Code = 1113 // none beside another header style
 )
 

@@ -28,6 +28,11 @@ type loader struct {
 	checkStore  func(string, []weir.Limit) error // nil: any store may be named
 	expressions Compiler                         // nil: there may be none
 	onlyAuth    bool
+
+	environment string   // to be in force; "" for none
+	envNames    []string // that the file knows
+	others      Problems // of environments that are not in force
+	files       []string // that were read
 }
 
 // needed shows what a missing field may look like.

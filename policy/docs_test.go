@@ -99,6 +99,9 @@ func TestEveryFieldIsInTheDocs(t *testing.T) {
 	}
 	known := 0
 	schemaOf().paths("", func(path string) {
+		if strings.HasPrefix(path, "environments.*.") {
+			return // the same once more
+		}
 		known++
 		if !shown[path] {
 			t.Errorf("no example of docs/policy.md has the field %s", path)

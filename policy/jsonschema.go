@@ -78,6 +78,26 @@ func objectForm(rows []row) *schema {
 	return s
 }
 
+// partial is the form of what is laid over: nothing has to be there but names, by
+// which items are found.
+func (s *schema) partial() *schema {
+	if s == nil {
+		return nil
+	}
+	s.Required = slices.DeleteFunc(s.Required, func(name string) bool { return name != "name" })
+	for _, p := range s.Properties {
+		p.partial()
+	}
+	for _, p := range s.AnyOf {
+		p.partial()
+	}
+	s.Items.partial()
+	if v, ok := s.Others.(*schema); ok {
+		v.partial()
+	}
+	return s
+}
+
 // shared moves what has a name of its own into defs, once.
 func (s *schema) shared(defs map[string]*schema) *schema {
 	if s == nil {

@@ -20,6 +20,10 @@ type Options struct {
 	// empty.
 	File string
 
+	// Environment names the part of `environments:` that is laid over the file; none
+	// when empty.
+	Environment string
+
 	// TrustedProxies are trusted beside those that the file names: see
 	// trusted_proxies. Whoever calls from there can claim any address.
 	TrustedProxies []netip.Prefix
@@ -47,6 +51,9 @@ type Options struct {
 type Policy struct {
 	name, store, logKeys string
 	revision             uint32
+	environment          string
+	environments         []string
+	files                []string // beside the policy itself
 	edgeShared           bool
 	origins              []string
 	auth                 Auth
@@ -120,7 +127,7 @@ func Load(fsys fs.FS, name string, o Options) (*Policy, error) {
 	if o.File == "" {
 		o.File = name
 	}
-	l := &loader{document: document{page: &page{file: o.File}}, fsys: fsys, name: name, proxies: o.TrustedProxies, checkStore: o.CheckStore, expressions: o.Expressions, onlyAuth: o.OnlyAuth}
+	l := &loader{document: document{page: &page{file: o.File}}, fsys: fsys, name: name, proxies: o.TrustedProxies, checkStore: o.CheckStore, expressions: o.Expressions, onlyAuth: o.OnlyAuth, environment: o.Environment}
 	text, err := readAll(fsys, name)
 	if err != nil {
 		l.report(Error, codeUnreadable, 0, 0, 0, beginning, "the policy cannot be read: %v", err)
@@ -150,7 +157,12 @@ func (l *loader) load(text []byte) (*Policy, error) {
 	if root == nil {
 		return nil, l.sorted()
 	}
+	if root.shape == object {
+		root = l.inForce(l.include(root))
+	}
 	p := l.compile(l.read(root))
+	p.environment, p.environments, p.files = l.environment, l.envNames, l.files
+	l.withOthers()
 	problems := l.sorted()
 	if l.failed() {
 		return nil, problems
@@ -176,6 +188,16 @@ func (l *loader) sorted() Problems {
 
 // Name is the policy's name, or "".
 func (p *Policy) Name() string { return p.name }
+
+// Environment is the one that is laid over the file, or "".
+func (p *Policy) Environment() string { return p.environment }
+
+// Environments are those that the file knows.
+func (p *Policy) Environments() []string { return slices.Clone(p.environments) }
+
+// Files are the files that the policy was made of, beside its own: those that it
+// includes, of API keys, and of public keys, as it names them.
+func (p *Policy) Files() []string { return slices.Clone(p.files) }
 
 // Revision is raised by its author when limits change.
 func (p *Policy) Revision() uint64 { return uint64(p.revision) }

@@ -19,8 +19,16 @@ func (l *loader) read(root *node) *config {
 
 // policyRows are the fields of a policy.
 func (l *loader) policyRows(c *config) []row {
-	return []row{
+	rows := []row{
 		{"weir", true, "The version of this form: 1.", value{versionForm, l.version}},
+	}
+	rows = append(rows, l.assemblyRows()...)
+	return append(rows, l.bodyRows(c)...)
+}
+
+// bodyRows are the fields that an environment may have, too.
+func (l *loader) bodyRows(c *config) []row {
+	return []row{
 		{"name", false, "The policy's name.", l.aName("the policy", &c.nameAt)},
 		{"revision", false, "Raised when limits change; a lower one never rewrites stored balances.", l.number("revision", &c.revision, 0, math.MaxUint32)},
 		{"store", false, "Where counters live, as a URL; --store overrides it.", at(&c.storeAt, l.text("store", &c.store))},

@@ -57,7 +57,7 @@ func check(c *common, files []string, strict bool) error {
 	rep := checkReport{SchemaVersion: 1, Files: files, Problems: []checkProblem{}}
 	var all []policy.Problem
 	for _, file := range files {
-		found, err := problemsOf(file)
+		found, err := problemsOf(c, file)
 		if err != nil {
 			return err
 		}
@@ -84,13 +84,13 @@ func check(c *common, files []string, strict bool) error {
 }
 
 // problemsOf are the mistakes and findings of one file.
-func problemsOf(file string) (policy.Problems, error) {
+func problemsOf(c *common, file string) (policy.Problems, error) {
 	if _, err := os.Stat(file); errors.Is(err, fs.ErrNotExist) {
 		return nil, usage("weir check examples/little-stage/weir.yaml", "there is no policy file %s", file)
 	} else if err != nil {
 		return nil, fmt.Errorf("the policy cannot be read: %w", err)
 	}
-	p, err := loadPolicy(file)
+	p, err := c.loadPolicy(file)
 	if err == nil {
 		return p.Warnings(), nil
 	}

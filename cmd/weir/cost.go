@@ -55,7 +55,7 @@ decision log; a flag wins over the log.
 }
 
 func runCost(cmd *cobra.Command, c *common, f *costFlags) error {
-	p, err := loadPolicy(c.config)
+	p, err := c.loadPolicy(c.config)
 	if err != nil {
 		return err
 	}

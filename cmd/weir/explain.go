@@ -82,7 +82,7 @@ func (c *common) policyOf(cmd *cobra.Command) (*policy.Policy, error) {
 	if _, err := os.Stat(c.config); errors.Is(err, fs.ErrNotExist) {
 		return nil, usage(cmd.CommandPath()+" -c examples/little-stage/weir.yaml", "there is no policy file %s", c.config)
 	}
-	return loadPolicy(c.config)
+	return c.loadPolicy(c.config)
 }
 
 // explained is all that is known of a request.

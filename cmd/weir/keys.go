@@ -156,7 +156,7 @@ func withCounters(cmd *cobra.Command, c *common, plan string, do func(*counters)
 	if _, err := os.Stat(c.config); errors.Is(err, fs.ErrNotExist) {
 		return usage(typed+" -c examples/little-stage/weir.yaml", "there is no policy file %s, which says what the limits are", c.config)
 	}
-	p, err := loadPolicy(c.config)
+	p, err := c.loadPolicy(c.config)
 	if err != nil {
 		return err
 	}

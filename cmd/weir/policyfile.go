@@ -21,9 +21,15 @@ func (d folder) Open(name string) (fs.File, error) {
 	return os.Open(name)
 }
 
-// loadPolicy reads a policy file. The error is policy.Problems.
+// loadPolicy reads a policy file as it is where no environment is named. The error is
+// policy.Problems.
 func loadPolicy(path string) (*policy.Policy, error) {
 	return loadPolicyOf(path, policy.Options{})
+}
+
+// loadPolicy reads a policy file in the environment of --environment.
+func (c *common) loadPolicy(path string) (*policy.Policy, error) {
+	return loadPolicyOf(path, policy.Options{Environment: c.environment})
 }
 
 func loadPolicyOf(path string, o policy.Options) (*policy.Policy, error) {

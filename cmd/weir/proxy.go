@@ -196,7 +196,9 @@ func policySource(cmd *cobra.Command, c *common, f *proxyFlags) (load func() (*p
 		if _, err := os.Stat(c.config); errors.Is(err, os.ErrNotExist) {
 			return nil, nil, usage("weir proxy --to "+f.to+" --limit 10/s --by ip", "there is no policy file %s", c.config)
 		}
-		return func() (*policy.Policy, error) { return loadPolicyOf(c.config, policy.Options{OnlyAuth: true}) }, nil, nil
+		return func() (*policy.Policy, error) {
+			return loadPolicyOf(c.config, policy.Options{OnlyAuth: true, Environment: c.environment})
+		}, nil, nil
 	}
 	if cmd.Flags().Changed("config") {
 		return nil, nil, usage("weir proxy --to "+f.to+" -c "+c.config, "--limit stands in for a policy file; use it or -c, not both")

@@ -14,14 +14,15 @@ import (
 
 // common holds what every command shares.
 type common struct {
-	config  string
-	store   string
-	format  string
-	json    bool
-	out     string
-	quiet   bool
-	verbose bool
-	color   string
+	config      string
+	environment string
+	store       string
+	format      string
+	json        bool
+	out         string
+	quiet       bool
+	verbose     bool
+	color       string
 
 	stdout io.Writer // of the process, or the file of -o
 	stderr io.Writer
@@ -65,6 +66,7 @@ WEIR_JSON=true. A flag on the command line wins.`,
 
 	f := root.PersistentFlags()
 	f.StringVarP(&c.config, "config", "c", "weir.yaml", "policy `FILE`")
+	f.StringVar(&c.environment, "environment", "", "the part of the policy's environments: that is laid over it (`NAME`)")
 	f.StringVar(&c.store, "store", "", storeUsage+"the policy's store)")
 	f.StringVar(&c.format, "format", "", "output `FORMAT`: text, json, ...")
 	f.BoolVar(&c.json, "json", false, "short for --format json")

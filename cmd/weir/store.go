@@ -36,7 +36,7 @@ func (c *common) storeToManage(cmd *cobra.Command) (storeURL, error) {
 		if _, err := os.Stat(c.config); errors.Is(err, fs.ErrNotExist) {
 			return storeURL{}, usage(cmd.CommandPath()+" --store dynamodb:little-stage", "no store is named, and there is no policy file %s that does", c.config)
 		}
-		p, err := loadPolicy(c.config)
+		p, err := c.loadPolicy(c.config)
 		if err != nil {
 			return storeURL{}, err
 		}

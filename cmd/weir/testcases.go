@@ -109,7 +109,7 @@ func testFile(ctx context.Context, c *common, file string, chosen bool) (t teste
 	if _, err := os.Stat(t.policy); errors.Is(err, fs.ErrNotExist) {
 		return t, usage("weir test "+file+" -c examples/little-stage/weir.yaml", "there is no policy file %s for %s", t.policy, file)
 	}
-	p, err := loadPolicy(t.policy)
+	p, err := c.loadPolicy(t.policy)
 	if err != nil {
 		return t, err
 	}
