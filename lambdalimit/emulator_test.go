@@ -306,6 +306,7 @@ func TestSpec_A15_TwelveRequestsUnderTheEmulator(t *testing.T) {
 	if allowed < 10 || allowed > 10+extra || extra == 0 && fmt.Sprint(statuses[10:]) != "[429 429]" {
 		t.Errorf("%v within %v, %d extra", statuses, time.Since(began), extra)
 	}
+	t.Logf("%v within %v, %d writes", statuses, time.Since(began).Round(time.Millisecond), f.calls.of("UpdateItem"))
 	if n := f.calls.of("UpdateItem"); n > 12 && f.degraded() == 0 {
 		t.Errorf("%d writes for ten allowed calls and two refusals", n)
 	}

@@ -9,8 +9,10 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
+	"github.com/weirlabs/weir"
 	"github.com/weirlabs/weir/engine"
 )
 
@@ -120,5 +122,57 @@ func TestNobodysCounterIsNotSharedByPart(t *testing.T) {
 	out, err := f(context.Background(), json.RawMessage(`{"httpMethod":"GET","path":"/events/7","headers":{"x-forwarded-for":"192.0.2.1"},"requestContext":{"elb":{}}}`))
 	if !errors.As(err, &no) || no.Limit != "things" {
 		t.Errorf("%s %v", out, err)
+	}
+}
+
+// Several calls at once in one environment: every one has its own decision, line
+// and request id.
+func TestConcurrentInvocationsKeepTheirOwn(t *testing.T) {
+	const callers, calls = 24, 3
+	var mu sync.Mutex
+	var metrics bytes.Buffer
+	e := newEngine(t, strings.Replace(simple, "weir: 1", "weir: 1\nlog_keys: plain", 1))
+	f := Wrap(func(ctx context.Context, _ any) (any, error) {
+		d, _ := weir.FromContext(ctx)
+		return map[string]any{"statusCode": 200, "body": fmt.Sprint(d.Remaining)}, nil
+	}, e, Options{Metrics: &metrics})
+	served := map[string]string{} // remaining, by caller
+	var all sync.WaitGroup
+	for i := range callers * calls {
+		all.Go(func() {
+			who := fmt.Sprintf("caller-%d", i%callers)
+			out, err := f(withRequest("of-"+who), httpEvent("GET", "/", who))
+			text, _ := marshal(out)
+			var r struct {
+				StatusCode int
+				Body       string
+			}
+			if err != nil || json.Unmarshal(text, &r) != nil {
+				t.Errorf("%s: %s %v", who, text, err)
+			}
+			if r.StatusCode == 200 {
+				mu.Lock()
+				served[who] += r.Body
+				mu.Unlock()
+			}
+		})
+	}
+	all.Wait()
+	for i := range callers { // two an hour
+		who := fmt.Sprintf("caller-%d", i)
+		if got := served[who]; got != "01" && got != "10" {
+			t.Errorf("%s was served with %q left", who, got)
+		}
+	}
+	cold := 0.0
+	told := lines(t, &metrics)
+	for _, line := range told {
+		cold += line["ColdStart"].(float64)
+		if "of-"+strings.TrimPrefix(line["key"].(string), "account#") != line["request_id"] {
+			t.Errorf("line %v", line)
+		}
+	}
+	if len(told) != callers*calls || cold != 1 {
+		t.Errorf("%d lines, %v cold starts", len(told), cold)
 	}
 }

@@ -17,7 +17,8 @@ import (
 // most functions.
 type Options struct {
 	// PassUnknown serves events of other triggers without any limit. Default: such
-	// an event fails with an [UnknownEvent].
+	// an event fails with an [UnknownEvent], as it always does in WrapHTTP and
+	// WrapBatch, whose handlers could not take it.
 	PassUnknown bool
 
 	// TrustForwardedFor takes the last hop of X-Forwarded-For for the peer of a
@@ -59,10 +60,14 @@ func Wrap[In, Out any](handler func(context.Context, In) (Out, error), e *engine
 	m := newMiddleware(e, o)
 	next := decoding(handler)
 	return func(ctx context.Context, payload json.RawMessage) (any, error) {
-		if isBatch(payload) {
-			return m.batch(ctx, payload, each(next))
+		if !isBatch(payload) {
+			return m.serve(ctx, payload, next)
 		}
-		return m.serve(ctx, payload, next)
+		out, err := m.batch(ctx, payload, each(next))
+		if m.o.PassUnknown && err != nil { // no list of AppSync's: nothing has been decided or served
+			return next(ctx, payload)
+		}
+		return out, err
 	}
 }
 

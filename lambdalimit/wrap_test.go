@@ -268,9 +268,6 @@ func TestCase_B218_AnEventThatIsNotKnownIsAClearError(t *testing.T) {
 		if !errors.As(err, &unknown) || called || !strings.Contains(err.Error(), "PassUnknown") {
 			t.Errorf("%s: %v, called %v", payload, err, called)
 		}
-		if isBatch([]byte(payload)) {
-			continue
-		}
 		out, err := Wrap(handler, e, Options{PassUnknown: true})(context.Background(), json.RawMessage(payload))
 		if out != "served" || err != nil {
 			t.Errorf("%s passed: %v, %v", payload, out, err)
