@@ -359,6 +359,9 @@ func TestNewRefuses(t *testing.T) {
 	for want, o := range map[string]dynamostore.Options{
 		"table name":          {},
 		`table name "a b"`:    {Table: "a b"},
+		`table name "ab"`:     {Table: "ab"},
+		`table name "täble"`:  {Table: "täble"},
+		`table name "aaaa`:    {Table: strings.Repeat("a", 256)},
 		"prefix of 513 bytes": {Table: "limits", Prefix: strings.Repeat("p", 513)},
 		"MaxKeep":             {Table: "limits", MaxKeep: -1},
 	} {

@@ -3,7 +3,6 @@ package policy
 import (
 	"io/fs"
 	"net/netip"
-	"regexp"
 	"strconv"
 	"strings"
 	"time"
@@ -11,6 +10,7 @@ import (
 	"github.com/gaissmai/bart"
 
 	"github.com/weirlabs/weir"
+	"github.com/weirlabs/weir/internal/plan"
 )
 
 // maxID is the longest name of a caller in bytes. Longer path, header and
@@ -130,14 +130,15 @@ func (l *loader) text(what string, to *string) value {
 // keep leaves a scalar for later, when more of the file is known.
 func keep(to **node) value { return value{textForm, func(n *node) { *to = n }} }
 
-var nameForm = regexp.MustCompile(`^[a-z][a-z0-9-]{0,31}$`)
+// namePattern is the form of a name, for the schema: what plan.IsWord takes.
+const namePattern = `^[a-z][a-z0-9-]{0,31}$`
 
 // checkName reports a name that cannot be part of keys and counters.
 func (l *loader) checkName(n *node, what string) bool {
 	if !l.is(n, scalar, "the name of "+what) {
 		return false
 	}
-	if !nameForm.MatchString(n.text) {
+	if !plan.IsWord(n.text) {
 		l.wrong(n, codeName, "use a lower-case letter, then up to 31 letters, digits or -", "%s is not a name for %s", show(n.text), what)
 		return false
 	}

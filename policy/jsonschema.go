@@ -39,7 +39,7 @@ var scalarTypes = []string{"string", "number", "boolean"}
 func textForm() *schema { return &schema{Type: scalarTypes} }
 
 func nameForms() *schema {
-	return &schema{def: "name", Type: "string", Pattern: nameForm.String(),
+	return &schema{def: "name", Type: "string", Pattern: namePattern,
 		Description: "A lower-case letter, then up to 31 letters, digits or -."}
 }
 

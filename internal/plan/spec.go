@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"math"
 	"math/bits"
-	"regexp"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -75,8 +74,6 @@ type Spec struct {
 
 	twin *Spec // the same limit as a shadow
 }
-
-var nameForm = regexp.MustCompile(`^[a-z][a-z0-9-]{0,31}(\.[a-z0-9-]{1,31})?$`)
 
 // Parse reads a limit of the grammar
 //
@@ -289,7 +286,7 @@ func (s *Spec) copy() *Spec {
 
 // Named is the same limit under a name of its own: counters belong to the name.
 func (s *Spec) Named(name string) (*Spec, error) {
-	if !nameForm.MatchString(name) {
+	if !validName(name) {
 		return nil, fmt.Errorf("name %q of a limit: use a lower-case letter, then up to 31 letters, digits or -", name)
 	}
 	t := s.copy()
