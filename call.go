@@ -2,6 +2,7 @@ package weir
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/bits"
 	"slices"
@@ -16,8 +17,7 @@ type call struct {
 	limiter  *Limiter
 	ops      []Op
 	each     []Decision
-	costs    []int64
-	stamps   []int64       // of ops that were taken; what giving them back needs
+	took     []taking
 	order    []int         // ops in the order in which they are asked, those of one key together
 	taken    int           // how many of order are taken
 	watching bool          // only shadows have not been asked
@@ -52,8 +52,7 @@ func (c *call) prepare() error {
 		return fmt.Errorf("weir: %d ops in one call: at most %d", n, maxOps)
 	}
 	c.each = make([]Decision, n)
-	numbers := make([]int64, 2*n)
-	c.costs, c.stamps = numbers[:n], numbers[n:]
+	c.took = make([]taking, n)
 	c.order = make([]int, n)
 	for i := range c.ops {
 		op := &c.ops[i]
@@ -66,7 +65,7 @@ func (c *call) prepare() error {
 				return fmt.Errorf("weir: limit %q is asked for twice for one key in one call: name one of them with Limit.Named", op.Limit.Name())
 			}
 		}
-		c.costs[i] = cost
+		c.took[i].cost = cost
 		c.each[i] = Decision{Limit: op.Limit, Cost: cost, Unknown: true, Reason: ReasonNotAsked}
 		c.order[i] = i
 	}
@@ -179,9 +178,7 @@ func (l *Limiter) takeOne(ctx context.Context, op *Op) (d Decision, err error) {
 		return d, nil
 	}
 	d = decide(op.Limit, cost, v)
-	if l.observer != nil {
-		l.tell(ctx, op, &d)
-	}
+	l.tell(ctx, op, &d)
 	if op.Shadow {
 		d = Decision{Allowed: true} // as if the op were absent
 	}
@@ -204,8 +201,8 @@ func (c *call) refusedAlready() bool {
 	}
 	never := false
 	for i := range c.ops {
-		if op := &c.ops[i]; c.costs[i] > op.Limit.spec.Most() && !op.Shadow {
-			c.each[i] = decide(op.Limit, c.costs[i], plan.Verdict{Never: true, Unseen: true})
+		if op := &c.ops[i]; c.took[i].cost > op.Limit.spec.Most() && !op.Shadow {
+			c.each[i] = decide(op.Limit, c.took[i].cost, plan.Verdict{Never: true, Unseen: true})
 			never = true
 		}
 	}
@@ -229,7 +226,7 @@ func (c *call) asks(group []int) ([]pipeline.Ask, []plan.Verdict) {
 	asks := make([]pipeline.Ask, len(group))
 	for n, i := range group {
 		op := &c.ops[i]
-		asks[n] = pipeline.Ask{Spec: op.spec(), Cost: c.costs[i], Shadow: op.Shadow}
+		asks[n] = pipeline.Ask{Spec: op.spec(), Cost: c.took[i].cost, Shadow: op.Shadow}
 	}
 	return asks, make([]plan.Verdict, len(group))
 }
@@ -241,8 +238,8 @@ func (c *call) fill(group []int, verdicts []plan.Verdict) {
 		if v.Unseen && !v.Never {
 			continue // another op refused without asking: not asked
 		}
-		c.each[i] = decide(c.ops[i].Limit, c.costs[i], *v)
-		c.stamps[i] = v.Stamp
+		c.each[i] = decide(c.ops[i].Limit, c.took[i].cost, *v)
+		c.took[i].hold(v)
 	}
 }
 
@@ -252,10 +249,10 @@ func (c *call) step(group []int, state *Cells, now int64) (refused bool) {
 		never := false
 		for _, i := range group {
 			op := &c.ops[i]
-			v := op.spec().Look(state, now, c.costs[i])
-			c.each[i] = decide(op.Limit, c.costs[i], v)
+			v := op.spec().Look(state, now, c.took[i].cost)
+			c.each[i] = decide(op.Limit, c.took[i].cost, v)
 			refused = refused || !v.OK && !op.Shadow
-			never = never || c.costs[i] > op.Limit.spec.Most() && !op.Shadow
+			never = never || c.took[i].cost > op.Limit.spec.Most() && !op.Shadow
 		}
 		if never {
 			return true // a remote store is not even asked
@@ -266,9 +263,9 @@ func (c *call) step(group []int, state *Cells, now int64) (refused bool) {
 		if refused && c.each[i].Allowed {
 			continue // nothing is taken; what refuses may have to tidy up
 		}
-		v := op.spec().Step(state, now, c.costs[i])
-		c.each[i] = decide(op.Limit, c.costs[i], v)
-		c.stamps[i] = v.Stamp
+		v := op.spec().Step(state, now, c.took[i].cost)
+		c.each[i] = decide(op.Limit, c.took[i].cost, v)
+		c.took[i].hold(&v)
 		refused = refused || !v.OK && !op.Shadow
 	}
 	return refused
@@ -292,14 +289,15 @@ func (c *call) failed(ctx context.Context, group []int, err error) (refused bool
 	}
 	for _, i := range group {
 		op, d := &c.ops[i], &c.each[i]
-		*d = Decision{Limit: op.Limit, Cost: c.costs[i], Allowed: true, Degraded: true, Unknown: true}
-		c.stamps[i] = untaken
-		switch {
-		case op.Shadow:
-		case mode == FailDeny:
-			d.Allowed, d.Reason, d.RetryAfter = false, ReasonUnavailable, time.Second
+		*d = Decision{Limit: op.Limit, Cost: c.took[i].cost, Allowed: true, Degraded: true, Unknown: true}
+		if mode == FailDeny && !op.Shadow {
+			d.unavailable()
+			refused = true
 		}
-		refused = refused || !d.Allowed
+	}
+	var late *pipeline.Late
+	if errors.As(err, &late) {
+		c.took[group[0]].late = late
 	}
 	if mode == FailLocal {
 		refused = c.decideHere(group)
@@ -310,6 +308,11 @@ func (c *call) failed(ctx context.Context, group []int, err error) (refused bool
 		}
 	}
 	return refused, nil
+}
+
+// unavailable refuses what nobody could decide.
+func (d *Decision) unavailable() {
+	d.Allowed, d.Reason, d.RetryAfter = false, ReasonUnavailable, time.Second
 }
 
 // severity orders the failure modes of ops that fail together.
@@ -324,78 +327,23 @@ func (c *call) decideHere(group []int) (refused bool) {
 		if op.Shadow || op.OnFail != FailLocal {
 			continue
 		}
-		part := op.Local.spec
-		if part == nil {
-			part = op.Limit.spec
-		}
-		shares = append(shares, pipeline.Share{Limit: op.Limit.spec, Part: part, Cost: c.costs[i]})
+		shares = append(shares, pipeline.Share{Limit: op.Limit.spec, Part: op.part(), Cost: c.took[i].cost})
 		of = append(of, i)
 	}
 	verdicts := make([]plan.Verdict, len(shares))
-	refused = c.limiter.share.Take(c.ops[group[0]].Key, shares, c.limiter.now(), verdicts)
+	number, refused := c.limiter.share.Take(c.ops[group[0]].Key, shares, c.limiter.now(), verdicts)
 	for n, i := range of {
-		v, d := verdicts[n], &c.each[i]
-		d.Allowed, d.RetryAfter = v.OK, time.Duration(v.Wait)
+		v, d := &verdicts[n], &c.each[i]
 		switch {
-		case v.Never:
-			d.Reason = ReasonNever
+		case v.Never || v.Unseen: // the limit itself might allow it: not now
+			d.unavailable()
 		case !v.OK:
-			d.Reason = ReasonLimit
+			d.Allowed, d.Reason, d.RetryAfter = false, ReasonLimit, time.Duration(v.Wait)
+		case !refused:
+			c.took[i].stamp, c.took[i].where, c.took[i].number = v.Stamp, inShare, number
 		}
 	}
 	return refused
-}
-
-// untaken marks an op of which the store holds nothing to give back.
-const untaken = -1 << 63
-
-// undo gives back what was taken of narrower keys when a broader one refuses.
-func (c *call) undo(ctx context.Context) {
-	ctx, cancel := c.limiter.after(ctx)
-	defer cancel()
-	for c.taken > 0 {
-		from := c.taken - 1
-		for from > 0 && c.ops[c.order[from-1]].Key == c.ops[c.order[from]].Key {
-			from--
-		}
-		group := c.order[from:c.taken]
-		// A failure leaves this one call charged, never the other way.
-		_ = c.settle(ctx, group, func(int) int64 { return 0 })
-		for _, i := range group {
-			if d := &c.each[i]; d.Allowed && !d.Unknown {
-				d.Used -= d.Cost
-				d.Remaining += d.Cost
-				if d.Limit.IsMetered() {
-					d.Remaining = max(d.Limit.Max()-d.Used, 0)
-				}
-			}
-		}
-		c.taken = from
-	}
-}
-
-// settle brings the ops of one key to what they really cost.
-func (c *call) settle(ctx context.Context, group []int, actual func(i int) int64) error {
-	return c.limiter.update(ctx, c.ops[group[0]].Key, false, func(known *Cells, now int64, w *Write) bool {
-		any := false
-		for _, i := range group {
-			op, d := &c.ops[i], &c.each[i]
-			if !d.Allowed || c.stamps[i] == untaken {
-				continue
-			}
-			var due bool
-			d.Notice = 0
-			if more := actual(i) - c.costs[i]; more > 0 {
-				if due = op.spec().Charge(known, now, more, c.stamps[i], w); due {
-					d.Notice = uint8(op.spec().Tell(known, more, c.stamps[i], w))
-				}
-			} else {
-				due = op.spec().GiveBack(known, now, -more, c.stamps[i], w)
-			}
-			any = any || due
-		}
-		return any
-	})
 }
 
 // verdict says which op speaks for the call.
@@ -442,11 +390,9 @@ func speaksBefore(a, b *Decision) bool {
 
 // report tells the observer of every op that was asked.
 func (c *call) report(ctx context.Context) {
-	o := c.limiter.observer
 	for i := range c.each {
-		d := &c.each[i]
-		if o != nil && o.Decided != nil && d.Reason != ReasonNotAsked {
-			o.Decided(ctx, c.ops[i], *d)
+		if d := &c.each[i]; d.Reason != ReasonNotAsked {
+			c.limiter.tell(ctx, &c.ops[i], d)
 		}
 	}
 }

@@ -48,7 +48,7 @@ const (
 	ReasonOK          Reason = iota
 	ReasonLimit              // the limit has not enough left: see RetryAfter
 	ReasonNever              // the cost is more than the limit can ever hold
-	ReasonUnavailable        // the store could not be asked, and the op's mode is FailDeny
+	ReasonUnavailable        // the store could not be asked, and the op's mode is FailDeny, or no share could hold the cost
 	ReasonNotAsked           // another op had refused the call already
 	ReasonInFlight           // as ReasonLimit, but calls under way hold what may come back: set by package engine
 )

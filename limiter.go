@@ -153,17 +153,16 @@ func (l *Limiter) Take(ctx context.Context, ops ...Op) (d Decision, err error) {
 		d = decide(op.Limit, cost, spec.Step(state, now, cost))
 	}
 	l.local.Unlock(op.Key)
-	if l.observer != nil {
-		l.tell(ctx, op, &d)
-	}
+	l.tell(ctx, op, &d)
 	if op.Shadow {
 		d = Decision{Allowed: true} // as if the op were absent
 	}
 	return d, nil
 }
 
+// tell tells the observer of a decision.
 func (l *Limiter) tell(ctx context.Context, op *Op, d *Decision) {
-	if l.observer.Decided != nil {
+	if l.observer != nil && l.observer.Decided != nil {
 		l.observer.Decided(ctx, *op, *d)
 	}
 }
@@ -346,6 +345,14 @@ func (op *Op) spec() *plan.Spec {
 		return op.Limit.spec.Shadow()
 	}
 	return op.Limit.spec
+}
+
+// part is what this process allows of the op's limit by itself.
+func (op *Op) part() *plan.Spec {
+	if op.Local.spec == nil {
+		return op.Limit.spec
+	}
+	return op.Local.spec
 }
 
 // decide turns a verdict into a Decision.

@@ -26,6 +26,10 @@ func (r *Reservation) Each() []Decision { return r.call.each }
 // taken even where the limit has not enough left: it then goes into debt, by at
 // most its capacity (a bucket by at most an hour's refill).
 //
+// What a share (FailLocal) has let through is settled there, as long as it has
+// not been charged to the store; a call that went on while its take was under
+// way (FailAllow) is settled as soon as the store has answered.
+//
 // The first Settle or Cancel counts, any further one does nothing. It works
 // also when ctx is done already, within the limiter's deadline. An error means
 // that at least one item may have kept the cost that was reserved.
@@ -45,21 +49,16 @@ func (r *Reservation) Settle(ctx context.Context, actual ...int64) error {
 	ctx, cancel := c.limiter.after(ctx)
 	defer cancel()
 	var failed []error
-	for to := c.taken; to > 0; { // broad items first
-		from := to - 1
-		for from > 0 && c.ops[c.order[from-1]].Key == c.ops[c.order[from]].Key {
-			from--
-		}
-		err := c.settle(ctx, c.order[from:to], func(i int) int64 {
+	for group := range c.backwards() {
+		err := c.settle(ctx, group, func(i int) int64 {
 			if i < len(actual) {
 				return actual[i]
 			}
-			return c.costs[i]
+			return c.took[i].cost
 		})
 		if err != nil {
 			failed = append(failed, err)
 		}
-		to = from
 	}
 	return errors.Join(failed...)
 }

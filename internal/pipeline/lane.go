@@ -157,7 +157,45 @@ func (p *Pipeline) leave(ctx context.Context, l *lane, t *take, keep bool) (answ
 	default:
 		why = p.o.Errors.Unreachable
 	}
-	return false, fmt.Errorf("%w: no answer within %v", why, p.o.Deadline)
+	err = fmt.Errorf("%w: no answer within %v", why, p.o.Deadline)
+	if keep {
+		err = &Late{error: err, p: p, l: l, t: t}
+	}
+	return false, err
+}
+
+// Late is the error of a take that goes on though nobody waits for it.
+type Late struct {
+	error
+	p *Pipeline
+	l *lane
+	t *take
+}
+
+// Unwrap says why nobody waits.
+func (e *Late) Unwrap() error { return e.error }
+
+// Arrive waits for the take after all, once. It returns its verdicts, or none of
+// a take that was refused. When ctx ends first, what the take turns out to have
+// taken is given back, if back says so; the outcome is then unknown.
+func (e *Late) Arrive(ctx context.Context, back bool) ([]plan.Verdict, error) {
+	t := e.t
+	select {
+	case <-t.done:
+	case <-ctx.Done():
+		e.l.mu.Lock()
+		defer e.l.mu.Unlock()
+		select {
+		case <-t.done:
+		default:
+			t.left = back
+			return nil, fmt.Errorf("%w: %w", e.p.o.Errors.OutcomeUnknown, ctx.Err())
+		}
+	}
+	if t.err != nil || t.refused {
+		return nil, t.err
+	}
+	return t.verdicts, nil
 }
 
 // held notes what holds calls up, for those that can't wait for its end.

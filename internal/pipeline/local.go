@@ -14,18 +14,22 @@ type Local struct {
 	any   atomic.Bool // whether there is or was an item: no lock without
 	mu    sync.Mutex
 	items map[plan.Key]*localItem
+	takes uint64 // so far, of all keys
 }
 
 // localItem is the state of one key, under the shares, and what they stand for.
 type localItem struct {
-	cells  plan.Cells
-	owed   []owed
-	takes  int
-	owes   bool       // something was taken that is not in paid
-	paid   plan.Cells // the state of which the limits were charged
-	paying bool       // a repayment is under way
-	open   *debt      // a repayment of which nobody knows whether it was made
+	cells   plan.Cells
+	owed    []owed
+	last    uint64     // take
+	charged uint64     // takes up to this one are in paid
+	paid    plan.Cells // the state of which the limits were charged
+	debt    *debt      // a repayment that is under way, or of which nobody knows whether it was made
+	paying  bool       // it is under way
 }
+
+// owes reports whether something was taken that is not in paid.
+func (it *localItem) owes() bool { return it.last > it.charged }
 
 // owed is a limit of which a share was used: what the share still shows as used
 // is charged to the limit once the store answers again.
@@ -42,8 +46,9 @@ type Share struct {
 }
 
 // Take takes all shares of a key or none, and remembers the limits that they
-// stand for. It fills verdicts, one for each, and reports a refusal.
-func (f *Local) Take(item plan.Key, shares []Share, now int64, verdicts []plan.Verdict) (refused bool) {
+// stand for. It fills verdicts, one for each, and reports a refusal. Unseen are
+// those of a key for which there is no room. Each take has a number.
+func (f *Local) Take(item plan.Key, shares []Share, now int64, verdicts []plan.Verdict) (number uint64, refused bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	it := f.items[item]
@@ -54,27 +59,43 @@ func (f *Local) Take(item plan.Key, shares []Share, now int64, verdicts []plan.V
 		}
 		if len(f.items) >= maxLocal && !f.drop(now) {
 			for i := range verdicts {
-				verdicts[i] = plan.Verdict{Wait: shares[i].Part.Horizon()}
+				verdicts[i] = plan.Verdict{Unseen: true}
 			}
-			return true
+			return 0, true
 		}
-		it = &localItem{}
-		f.items[item] = it
+		it = &localItem{last: f.takes, charged: f.takes}
 	}
 	for i, s := range shares {
 		verdicts[i] = s.Part.Look(&it.cells, now, s.Cost)
 		refused = refused || !verdicts[i].OK
 	}
 	if refused {
-		return true
+		return 0, true
 	}
 	for i, s := range shares {
 		verdicts[i] = s.Part.Step(&it.cells, now, s.Cost)
 		it.owe(s.Limit, s.Part)
 	}
-	it.takes++
-	it.owes = true
-	return false
+	f.takes++
+	it.last = f.takes
+	f.items[item] = it
+	return it.last, false
+}
+
+// Settle runs a planner on the shares of a key, for the take of a number. It
+// reports false when that is charged to the limits already, or just now.
+func (f *Local) Settle(item plan.Key, number uint64, now int64, next Planner) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	it := f.items[item]
+	if it == nil || number <= it.charged || it.debt != nil && number <= it.debt.last {
+		return false
+	}
+	var w plan.Write
+	if next(&it.cells, now, &w) {
+		w.Apply(&it.cells, now)
+	}
+	return true
 }
 
 func (it *localItem) owe(limit, share *plan.Spec) {
@@ -91,7 +112,7 @@ func (it *localItem) owe(limit, share *plan.Spec) {
 func (f *Local) drop(now int64) bool {
 	n := 0
 	for key, it := range f.items {
-		if !it.paying && (!it.owes || it.cells.IdleAt(now) <= now) {
+		if !it.paying && (!it.owes() || it.cells.IdleAt(now) <= now) {
 			delete(f.items, key)
 			return true
 		}
@@ -111,7 +132,7 @@ func (f *Local) Owes(item plan.Key) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	it := f.items[item]
-	return it != nil && it.owes
+	return it != nil && it.owes()
 }
 
 // debt is what is charged by one repayment: what the shares show as used, but
@@ -119,7 +140,7 @@ func (f *Local) Owes(item plan.Key) bool {
 type debt struct {
 	owed        []owed
 	cells, paid plan.Cells
-	takes       int
+	last        uint64 // take that is in cells
 	now         int64
 	again       bool // it had been left open
 
@@ -135,20 +156,21 @@ func (f *Local) begin(item plan.Key, now int64, nonces bool) *debt {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	it := f.items[item]
-	if it == nil || it.paying || !it.owes {
+	if it == nil || it.paying || !it.owes() {
 		return nil
 	}
 	it.paying = true
-	d := it.open
+	d := it.debt
 	if d != nil {
 		d.again = true
 	} else {
-		d = &debt{owed: append([]owed(nil), it.owed...), takes: it.takes}
+		d = &debt{owed: append([]owed(nil), it.owed...), last: it.last}
 		d.cells.CopyFrom(&it.cells)
 		d.paid.CopyFrom(&it.paid)
 		if nonces {
 			d.nonce = newNonce()
 		}
+		it.debt = d
 	}
 	d.now = now
 	return d
@@ -176,13 +198,14 @@ func (f *Local) end(item plan.Key, d *debt, made, unknown bool) {
 	it := f.items[item]
 	it.paying = false
 	switch {
-	case unknown && d.nonce != 0:
-		it.open = d
+	case unknown && d.nonce != 0: // it stays open
 	case made || unknown:
-		it.open = nil
+		it.debt, it.charged = nil, d.last
 		it.paid.CopyFrom(&d.cells)
-		if it.owes = it.takes != d.takes; made && !it.owes {
+		if made && !it.owes() {
 			delete(f.items, item)
 		}
+	case !d.again:
+		it.debt = nil
 	}
 }

@@ -45,7 +45,8 @@ func (o *outage) call() (allowed, degraded bool) {
 		}
 	}
 	verdicts := make([]plan.Verdict, 1)
-	return !o.local.Take(key("a"), []Share{{o.limit, o.part, 1}}, o.store.now(), verdicts), true
+	_, refused := o.local.Take(key("a"), []Share{{o.limit, o.part, 1}}, o.store.now(), verdicts)
+	return !refused, true
 }
 
 // B053: however often the store is tried in an outage, this process lets through its
@@ -219,7 +220,10 @@ func TestRepaymentWithoutNonces(t *testing.T) {
 		limit, part := spec(b.T, "q", "1/h burst 40"), spec(b.T, "q", "1/h burst 10")
 		var f Local
 		verdicts := make([]plan.Verdict, 1)
-		take := func() (refused bool) { return f.Take(key("a"), []Share{{limit, part, 1}}, b.store.now(), verdicts) }
+		take := func() (refused bool) {
+			_, refused = f.Take(key("a"), []Share{{limit, part, 1}}, b.store.now(), verdicts)
+			return refused
+		}
 		for range 10 {
 			take()
 		}
@@ -258,13 +262,14 @@ func TestCase_B145_SharesAreBounded(t *testing.T) {
 	var f Local
 	verdicts := make([]plan.Verdict, 1)
 	take := func(n int, now int64) (refused bool) {
-		return f.Take(key(fmt.Sprint(n)), []Share{{part, part, 1}}, now, verdicts)
+		_, refused = f.Take(key(fmt.Sprint(n)), []Share{{part, part, 1}}, now, verdicts)
+		return refused
 	}
 	for n := range 2 * maxLocal {
 		if refused := take(n, second); refused != (n >= maxLocal) {
 			t.Fatalf("key %d: refused %v", n, refused)
 		}
-		if n >= maxLocal && verdicts[0].Wait <= 0 {
+		if n >= maxLocal && !verdicts[0].Unseen {
 			t.Fatalf("%+v", verdicts[0])
 		}
 	}
