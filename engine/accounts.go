@@ -118,6 +118,6 @@ func (e *Engine) keepFor(p *policy.Policy) func(weir.Key) time.Duration {
 		return p.KeepFor
 	}
 	return func(item weir.Key) time.Duration {
-		return max(p.KeepFor(item), e.book.KeepFor(account.KindOf(item)))
+		return max(p.KeepFor(item), e.book.KeepFor(item))
 	}
 }

@@ -123,7 +123,7 @@ func New(o Options) (*Engine, error) {
 	}})
 	e.lines.log, e.lines.now = o.Logger, e.now
 	if r, ok := o.Store.(weir.Records); ok {
-		e.book = account.NewBook(account.Options{Records: r, Deadline: o.Deadline, Logger: o.Logger, Now: o.Now})
+		e.book = account.NewBook(account.Options{Records: r, Deadline: o.Deadline, MaxKeep: o.Store.Caps().MaxKeep, Logger: o.Logger, Now: o.Now})
 	}
 	e.edge = weir.NewLimiter(e.memory, weir.Options{Observer: o.Observer})
 	e.rest = weir.NewLimiter(o.Store, weir.Options{

@@ -108,7 +108,7 @@ func (c *call) message() string {
 	}
 	plain := policy.Attributes{Method: http.MethodPost} // of a client that asks for no other form
 	r := c.m.writer.Refusal(&c.outcome, &plain)
-	if err := json.Unmarshal(r.Body, &body); err != nil {
+	if err := json.Unmarshal(r.Body, &body); err != nil || body.Message == "" {
 		return http.StatusText(c.outcome.Status)
 	}
 	return body.Message

@@ -158,6 +158,9 @@ func (c *call) denial(said *verdict) any {
 		why["message"] = c.message()
 	}
 	why["error"] = typeLimitExceeded
+	if c.outcome.Err != nil {
+		why["error"] = c.outcome.Err.Code
+	}
 	if v := c.outcome.Speaks(); v != nil && c.outcome.Err == nil {
 		why["limit"] = v.Rule.Name
 		if seconds, ok := answer.RetryAfter(&v.Decision); ok {

@@ -274,6 +274,9 @@ func (p *Policy) AppendCallers(room []Caller, m *Match, id *Identity, onlyNeeded
 	if !ip.Valid() {
 		ip = p.addresses.key(m.Client)
 	}
+	if !ip.Valid() {
+		return room // an event without an address
+	}
 	return append(room, Caller{ip, addressKind, false})
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -19,6 +20,10 @@ type Options struct {
 	// Deadline bounds one question to the store. The default is 100 ms; until the
 	// first answer it is a second at least, for connections and credentials.
 	Deadline time.Duration
+
+	// MaxKeep is the longest time for which the store keeps an item; 0 is for ever.
+	// A limit of a caller's own that needs more is passed over.
+	MaxKeep time.Duration
 
 	// Most is how many callers are remembered, at least. Default 32,768.
 	Most int
@@ -149,14 +154,20 @@ func (b *Book) Silent(maxAge time.Duration) bool {
 	return age >= 0 && age < int64(maxAge)/2
 }
 
-// KeepFor is how long an item of a kind of callers must be kept for limits that
-// stand in for the policy's. It asks no store.
-func (b *Book) KeepFor(kind string) time.Duration {
+// KeepFor is how long an item must be kept for limits that stand in for the
+// policy's, of any of the callers that its key is made of. It asks no store.
+func (b *Book) KeepFor(item weir.Key) (d time.Duration) {
 	x := b.index.known.Load()
-	if x == nil {
+	if x == nil || len(x.index.Kinds) == 0 {
 		return 0
 	}
-	return time.Duration(x.index.Kinds[kind].KeepSeconds) * time.Second
+	for text, more := item.String(), true; more; {
+		var part string
+		part, text, more = strings.Cut(text, "|")
+		kind, _, _ := strings.Cut(part, "#")
+		d = max(d, time.Duration(x.index.Kinds[kind].KeepSeconds)*time.Second)
+	}
+	return d
 }
 
 // entry is the place of a caller.

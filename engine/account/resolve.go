@@ -22,6 +22,14 @@ func (b *Book) resolve(e *entry, c policy.Caller, r *Record, x *Index) Caller {
 	next := &resolved{record: r, index: x, from: now}
 	var wrong error
 	next.caller, next.until, wrong = Resolve(r, x, c.Kind, c.Key, now)
+	if a := next.caller.Account; a != nil && b.o.MaxKeep > 0 {
+		for name, l := range a.Overrides {
+			if l.Horizon() > b.o.MaxKeep {
+				delete(a.Overrides, name)
+				wrong = fmt.Errorf("the override of %s, %s: the store keeps items for %v at most", name, l, b.o.MaxKeep)
+			}
+		}
+	}
 	if wrong != nil {
 		b.tell(wrong)
 	}

@@ -2,6 +2,7 @@ package answer
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"net/http"
 	"slices"
@@ -81,7 +82,7 @@ func (w *Writer) Refusal(o *engine.Outcome, a *policy.Attributes) Response {
 		}
 	}
 	if isGRPC(a) {
-		return trailersOnly(h, o, b.Message)
+		return trailersOnly(h, o, cmp.Or(b.Message, http.StatusText(o.Status)))
 	}
 	r := Response{Status: o.Status, Header: h}
 	if wantsProblem(a.Header["Accept"]) {
