@@ -34,6 +34,14 @@ func (l Limit) WithDebt(units int64) (Limit, error) {
 	return Limit{s}, nil
 }
 
+// Debt is how many units a settled cost may take the limit below zero.
+func (l Limit) Debt() int64 {
+	if l.spec == nil {
+		return 0
+	}
+	return l.spec.Debt()
+}
+
 // Noticed is the same quota with marks at these percentages of Max, from 1 to
 // 100. The one call of a window and key that reaches a mark has it in
 // [Decision.Notice], in whatever process it is decided: the write that counts

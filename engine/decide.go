@@ -16,7 +16,7 @@ import (
 func (e *Engine) Decide(ctx context.Context, a *policy.Attributes, o *Outcome) {
 	o.begin(e)
 	e.decide(ctx, a, o)
-	if o.now == 0 && (o.Limited() || e.o.Decisions != nil || o.held != nil || o.showsTime()) {
+	if o.now == 0 && (o.telling || o.Limited() || e.o.Decisions != nil || o.held != nil || o.showsTime()) {
 		o.now = e.now()
 	}
 	if o.Limited() {
@@ -27,6 +27,9 @@ func (e *Engine) Decide(ctx context.Context, a *policy.Attributes, o *Outcome) {
 		e.observe(ctx, o)
 	}
 	e.record(o)
+	if o.telling {
+		o.tell(ctx)
+	}
 	if e.o.Decided != nil {
 		e.o.Decided(ctx, o)
 	}
@@ -48,6 +51,7 @@ func (o *Outcome) add(r *policy.Rule, op *weir.Op, d *weir.Decision) {
 	}
 	v := &o.Verdicts[n]
 	v.Rule, v.Key, v.Shadow, v.Decision = r, op.Key, op.Shadow, *d
+	o.telling = o.telling || d.Notice != 0 || d.Used > d.Limit.Max()
 }
 
 func (e *Engine) decide(ctx context.Context, a *policy.Attributes, o *Outcome) {
@@ -80,7 +84,12 @@ func (e *Engine) decide(ctx context.Context, a *policy.Attributes, o *Outcome) {
 		}
 	}
 	o.first = int16(len(o.Verdicts))
-	refused, err := e.take(ctx, e.rest, ops, o, false)
+	refused := false
+	if once := m.Once(); once != nil {
+		refused, err = e.takeOnce(ctx, ops, once, o)
+	} else {
+		refused, err = e.take(ctx, e.rest, ops, o, false)
+	}
 	if err != nil {
 		o.refuse(ctx, err)
 		return
@@ -89,7 +98,7 @@ func (e *Engine) decide(ctx context.Context, a *policy.Attributes, o *Outcome) {
 		o.markHeld()
 	}
 	o.judge(refused)
-	if o.CountsSuccess() {
+	if o.MustSettle() {
 		o.open()
 	}
 }
@@ -127,7 +136,7 @@ func (e *Engine) take(ctx context.Context, lim *weir.Limiter, ops []policy.Op, o
 	switch {
 	case len(ops) == 0:
 		return false, nil
-	case len(ops) == 1 && (edge || !e.o.CanGiveBack && !ops[0].Rule.OnSuccess):
+	case len(ops) == 1 && (edge || !e.o.CanGiveBack && !ops[0].Rule.Settled()):
 		// One limit of which nothing can come back needs no reservation. Take
 		// shows a shadow as allowed, so what a shadow thinks comes from Reserve.
 		if op := e.op(&ops[0], o); !op.Shadow {

@@ -65,6 +65,11 @@ type Options struct {
 	Decisions    func(Record)
 	AllowedShare float64
 
+	// Noticed hears of every mark of a quota that a call reaches, and of what is
+	// used beyond a metered one, in the goroutine that decided. Both are logged, and
+	// in the decision log, without it.
+	Noticed func(context.Context, Notice)
+
 	// Decided hears of every outcome once, before the edge acts on it. It must
 	// not keep the Outcome.
 	Decided func(context.Context, *Outcome)
@@ -84,6 +89,7 @@ type Engine struct {
 	lines   lines
 	usage   usageCache
 	open    openCalls
+	lookups lookups                      // of the ids of refused requests
 	failure atomic.Pointer[storeFailure] // the last one
 	book    *account.Book                // nil when the store keeps no records
 }

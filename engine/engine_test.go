@@ -359,10 +359,10 @@ func TestAGiveBackThatFailsIsTold(t *testing.T) {
 		r := newRig(t, strings.Replace(simple, "quota 2/h", "quota 2/h, count: on_success", 1), func(o *Options) { o.Store = store })
 		o := r.ask("/", "a")
 		store.fails = errors.New("no route to host")
-		if err := o.Settle(context.Background(), 500); err == nil {
+		if err := o.Settle(context.Background(), 500, nil); err == nil {
 			t.Error("no error")
 		}
-		if err := o.Settle(context.Background(), 500); err != nil {
+		if err := o.Settle(context.Background(), 500, nil); err != nil {
 			t.Errorf("the second call did something: %v", err)
 		}
 		if !strings.Contains(r.log.String(), "no route to host") || !strings.Contains(r.log.String(), "could not give back") {
@@ -385,10 +385,10 @@ application:
 		r := newRig(t, text)
 		for _, status := range []int{200, 404, 500} {
 			o := r.ask("/", "a")
-			if !o.CountsSuccess() {
+			if !o.MustSettle() {
 				t.Fatal("nothing counts success")
 			}
-			if err := o.Settle(context.Background(), status); err != nil {
+			if err := o.Settle(context.Background(), status, nil); err != nil {
 				t.Fatal(err)
 			}
 		}

@@ -38,6 +38,10 @@ type lineState struct {
 	degraded  int64 // decisions without a line since the last of either
 	sinceDown int64 // decisions without the store since ended
 	failed    int64 // Unix ns of the last line about a failed give-back
+
+	noticeSecond int64 // as second, wrote and held, of marks
+	notices      int
+	noticesHeld  int64
 }
 
 func (l *lines) of(r *policy.Rule) *lineState {

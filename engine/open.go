@@ -129,7 +129,7 @@ func (o *Outcome) close() {
 }
 
 // mayComeBack reports whether the end of the call decides what it costs.
-func (v *Verdict) mayComeBack() bool { return v.Rule.OnSuccess && v.Allowed && !v.Shadow }
+func (v *Verdict) mayComeBack() bool { return v.Rule.Settled() && v.Allowed && !v.Shadow }
 
 // markHeld says of every limit that refuses whether calls under way hold what it
 // may get back.
@@ -139,7 +139,7 @@ func (o *Outcome) markHeld() {
 	}
 	for i := range o.Verdicts {
 		v := &o.Verdicts[i]
-		if v.Reason == weir.ReasonLimit && !v.Shadow && v.Rule.OnSuccess && o.eng.open.has(counter{v.Key, v.Limit.Name()}, o.at()) {
+		if v.Reason == weir.ReasonLimit && !v.Shadow && v.Rule.Settled() && o.eng.open.has(counter{v.Key, v.Limit.Name()}, o.at()) {
 			v.Reason, v.RetryAfter = weir.ReasonInFlight, min(v.RetryAfter, heldWait)
 		}
 	}

@@ -1,8 +1,6 @@
 package engine
 
 import (
-	"context"
-	"math/bits"
 	"net/http"
 	"net/netip"
 	"slices"
@@ -55,14 +53,20 @@ type Outcome struct {
 	// Degraded reports that a store did not answer and a failure mode decided.
 	Degraded bool
 
-	judged bool
-	opened bool  // some of Verdicts are noted as open
-	speaks int16 // index into Verdicts, -1 for none
-	first  int16 // the first verdict that held belongs to
-	st     *state
-	eng    *Engine
-	now    int64
-	held   *weir.Reservation
+	// Repeated reports that a request with the same id was charged before, so that
+	// this one took nothing: see once: of the policy.
+	Repeated bool
+
+	judged  bool
+	once    bool  // held ends with the op of the request's id
+	opened  bool  // some of Verdicts are noted as open
+	telling bool  // some of Verdicts may have something to tell
+	speaks  int16 // index into Verdicts, -1 for none
+	first   int16 // the first verdict that held belongs to
+	st      *state
+	eng     *Engine
+	now     int64
+	held    *weir.Reservation
 
 	// Room for the common case, without an allocation.
 	verdicts [1]Verdict
@@ -111,105 +115,6 @@ func (o *Outcome) at() int64 {
 		o.now = o.eng.now()
 	}
 	return o.now
-}
-
-// CountsSuccess reports whether any of the limits counts only calls that
-// succeed, so that the edge must [Outcome.Settle].
-func (o *Outcome) CountsSuccess() bool {
-	if o.held == nil {
-		return false
-	}
-	for i := int(o.first); i < len(o.Verdicts); i++ {
-		if o.Verdicts[i].Rule.OnSuccess {
-			return true
-		}
-	}
-	return false
-}
-
-// Settle says with which status the service answered, once the response header
-// is known. Limits that count only success give back what they took when the
-// status is none. Only the first call of Settle, [Outcome.GiveBack] and
-// [Outcome.Release] does anything. An error means that something may still be counted; it is logged
-// already. Without one, Verdicts say what is left now. The context's end does not
-// stop a give-back.
-func (o *Outcome) Settle(ctx context.Context, status int) error {
-	if o.judged || o.held == nil {
-		return nil
-	}
-	o.judged = true
-	defer o.close()
-	verdicts := o.Verdicts[o.first:]
-	var actual []int64
-	for i := range verdicts {
-		r := verdicts[i].Rule
-		if !r.OnSuccess || r.Success.Holds(status) {
-			continue
-		}
-		if actual == nil {
-			actual = make([]int64, len(verdicts))
-			for j := range verdicts {
-				actual[j] = verdicts[j].Cost
-			}
-		}
-		actual[i] = 0
-	}
-	if actual == nil {
-		return nil
-	}
-	return o.settle(ctx, actual)
-}
-
-// GiveBack returns what every gateway and application limit took, because the
-// request never reached the service. What the edge took stays taken. It needs
-// [Options.CanGiveBack]. Like Settle it acts once.
-func (o *Outcome) GiveBack(ctx context.Context) error {
-	if o.judged || o.held == nil {
-		return nil
-	}
-	o.judged = true
-	defer o.close()
-	return o.settle(ctx, make([]int64, len(o.Verdicts)-int(o.first)))
-}
-
-// settle gives back what the call did not cost after all. The verdicts then say
-// what is left, so that an answer which is written now shows it. When anything
-// failed they stay: what is left is not more than they say.
-func (o *Outcome) settle(ctx context.Context, actual []int64) error {
-	verdicts := o.Verdicts[o.first:]
-	if err := o.held.Settle(ctx, actual...); err != nil {
-		o.eng.lines.giveBackFailed(verdicts[0].Rule, err)
-		return err
-	}
-	since := time.Duration(o.eng.now() - o.now)
-	for i := range verdicts {
-		verdicts[i].returned(verdicts[i].Cost-actual[i], since)
-	}
-	o.speaks = -1
-	o.judge(false)
-	return nil
-}
-
-// returned notes n units that were given back, so long after they were taken.
-func (v *Verdict) returned(n int64, since time.Duration) {
-	most := v.Limit.Max()
-	switch {
-	case n <= 0 || !v.Allowed || v.Unknown:
-		return
-	case !v.Limit.IsBucket() && since >= v.ResetAfter:
-		return // that window is over
-	}
-	beyond := max(v.Used-most, 0) // counted, or owed, above the limit
-	v.Used = max(v.Used-n, 0)
-	v.Remaining = min(max(v.Remaining+n-beyond, 0), most)
-	switch {
-	case v.Limit.IsBucket():
-		hi, lo := bits.Mul64(uint64(v.Limit.Horizon()), uint64(min(n, most)))
-		refill, _ := bits.Div64(hi, lo, uint64(most)) // of n units; an empty bucket's is the horizon
-		v.ResetAfter = max(v.ResetAfter-time.Duration(refill), 0)
-	case v.Used == 0 && v.Limit.IsQuota() && !v.Limit.OnCalendar():
-		v.ResetAfter = 0 // the window begins anew with the next call
-	}
 }
 
 // judge finds who speaks and with which status the edge answers.

@@ -39,6 +39,10 @@ type Record struct {
 	DenialID          string  // as in the refused caller's body; "" when allowed
 	Weight            float64 // how many decisions the line stands for: 1, or more where allowed ones are sampled
 	LimitText         string  // the limit in its grammar, as it was enforced: "0.5/s burst 10"
+
+	Notice int    // the percentage of a quota that this call is the first of its window to reach; 0 without one
+	Excess int64  // units of this call beyond a metered quota; below 0 when a settlement gives some back
+	Event  string // "" of a decision; "settled" when the line says what became of one, and is none itself
 }
 
 // AppendJSON appends the record as one JSON object, without a line end.
@@ -79,6 +83,18 @@ func (r *Record) AppendJSON(b []byte) []byte {
 	b = strconv.AppendFloat(b, r.Weight, 'g', -1, 64)
 	b = append(b, `,"limit_text":`...)
 	b = strconv.AppendQuote(b, r.LimitText)
+	if r.Notice != 0 {
+		b = append(b, `,"notice":`...)
+		b = strconv.AppendInt(b, int64(r.Notice), 10)
+	}
+	if r.Excess != 0 {
+		b = append(b, `,"excess":`...)
+		b = strconv.AppendInt(b, r.Excess, 10)
+	}
+	if r.Event != "" {
+		b = append(b, `,"event":`...)
+		b = strconv.AppendQuote(b, r.Event)
+	}
 	return append(b, '}')
 }
 
@@ -120,7 +136,14 @@ func (e *Engine) record(o *Outcome) {
 			continue
 		case v.Allowed:
 			// What belongs to a refused call was not taken, save at the edge.
-			if !sampled || !v.Shadow && o.Limited() && v.Rule.Layer != policy.Edge {
+			if !v.Shadow && o.Limited() && v.Rule.Layer != policy.Edge {
+				continue
+			}
+			if v.telling() { // always in the log, and so no part of the sample
+				e.o.Decisions(o.recordOf(v, 1))
+				continue
+			}
+			if !sampled {
 				continue
 			}
 			e.o.Decisions(o.recordOf(v, 1/share))
@@ -135,7 +158,7 @@ func (o *Outcome) recordOf(v *Verdict, weight float64) Record {
 		Time: o.Time(), Layer: v.Rule.Layer, Limit: v.Rule.Name, Operation: v.Rule.Operation, Plan: v.Rule.Plan,
 		KeyHash: o.KeyHash(v), Allowed: v.Allowed, Shadow: v.Shadow, Reason: v.Reason.String(),
 		Cost: v.Cost, Remaining: v.Remaining, Unknown: v.Unknown, RetryAfterSeconds: Seconds(v.RetryAfter),
-		Degraded: v.Degraded, Weight: weight, LimitText: v.Limit.String(),
+		Degraded: v.Degraded, Weight: weight, LimitText: v.Limit.String(), Notice: int(v.Notice), Excess: v.Excess(),
 	}
 	if !v.Shadow {
 		r.DenialID = o.DenialID

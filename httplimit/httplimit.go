@@ -68,7 +68,7 @@ func (m *Middleware) Handler(next http.Handler) http.Handler {
 			write(w, m.writer.Refusal(&c.outcome, &a))
 		case len(c.outcome.Verdicts) == 0:
 			next.ServeHTTP(w, c.carried(r)) // nothing to show and nothing to settle
-		case c.outcome.CountsSuccess():
+		case c.outcome.MustSettle():
 			c.serve(next, r)
 		default:
 			next.ServeHTTP(c.writer(), c.carried(r))
@@ -87,7 +87,7 @@ func (c *call) serve(next http.Handler, r *http.Request) {
 	defer func() {
 		v := recover()
 		if v != nil && v != http.ErrAbortHandler && !c.committed {
-			_ = c.outcome.Settle(c.Context, http.StatusInternalServerError) // an error is logged by the engine
+			_ = c.outcome.Settle(c.Context, http.StatusInternalServerError, nil) // an error is logged by the engine
 		}
 		c.outcome.Release()
 		if v != nil {
@@ -149,7 +149,7 @@ type call struct {
 	request         http.Request // as next sees it
 	values          [2]string    // of header fields: those of the default style
 	committed       bool         // the response header is written, or as good as
-	grpc            bool         // the status is still to come, as a trailer
+	late            int          // the status of an answer whose real status or cost is still to come, as a trailer
 }
 
 // carried is the request with this call as its context. The copy lies in the

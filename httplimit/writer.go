@@ -111,7 +111,7 @@ func (c *call) commit(status int) {
 	}
 	c.committed = true
 	h := c.w.Header()
-	if c.outcome.CountsSuccess() {
+	if c.outcome.MustSettle() {
 		c.judge(h, status)
 	}
 	c.m.writer.Fields(h, &c.outcome, c.values[:0])
@@ -121,27 +121,39 @@ func (c *call) judge(h http.Header, status int) {
 	if status == http.StatusOK && answer.IsGRPC(h.Get("Content-Type")) {
 		code := h.Get("Grpc-Status")
 		if code == "" {
-			c.grpc = true // it comes as a trailer
+			c.late = status // it comes as a trailer
 			return
 		}
 		status = answer.StatusOfGRPC(code)
 	}
+	if c.outcome.AwaitsCost(status, h.Get) {
+		c.late = status
+		return
+	}
 	// An error is logged by the engine: the answer is the service's either way.
-	_ = c.outcome.Settle(c.Context, status)
+	_ = c.outcome.Settle(c.Context, status, h.Get)
 }
 
 // finish ends a call whose handler returned.
 func (c *call) finish() {
 	c.commit(http.StatusOK) // a handler that writes nothing answers 200
-	if !c.grpc {
+	if c.late == 0 {
 		return
 	}
 	h := c.w.Header()
-	code := h.Get("Grpc-Status")
-	if code == "" {
-		code = h.Get(http.TrailerPrefix + "Grpc-Status")
+	trailer := func(name string) string {
+		if v := h.Get(name); v != "" {
+			return v
+		}
+		return h.Get(http.TrailerPrefix + name)
 	}
-	if code != "" { // a stream that broke stays counted
-		_ = c.outcome.Settle(c.Context, answer.StatusOfGRPC(code))
+	status := c.late
+	if answer.IsGRPC(h.Get("Content-Type")) {
+		code := trailer("Grpc-Status")
+		if code == "" {
+			return // a stream that broke stays counted
+		}
+		status = answer.StatusOfGRPC(code)
 	}
+	_ = c.outcome.Settle(c.Context, status, trailer)
 }

@@ -174,7 +174,7 @@ const (
 // settles a call whose handler panics or is about to time out. Nothing of it is
 // left when the handler has returned.
 func (c *call) guard() func() {
-	if !c.outcome.CountsSuccess() {
+	if !c.outcome.MustSettle() {
 		return func() {}
 	}
 	stop := func() bool { return true }
@@ -193,10 +193,13 @@ func (c *call) guard() func() {
 
 // settle says how the call ended; only the first word counts. It waits for a
 // settlement that is under way, so that none is left when the function returns.
-func (c *call) settle(status int) {
+func (c *call) settle(status int) { c.settleBy(status, nil) }
+
+// settleBy is settle with the header of the answer, which may hold the real cost.
+func (c *call) settleBy(status int, header func(name string) string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	_ = c.outcome.Settle(c.ctx, status) // the engine logs an error; the answer is the handler's either way
+	_ = c.outcome.Settle(c.ctx, status, header) // the engine logs an error; the answer is the handler's either way
 }
 
 // release says that nothing more will be said of the call.

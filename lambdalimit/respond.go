@@ -81,7 +81,7 @@ func marshal(v any) (json.RawMessage, error) {
 func (c *call) response(out any) (any, error) {
 	switch r := out.(type) {
 	case answer.Response: // of a net/http handler
-		c.settle(r.Status)
+		c.settleBy(r.Status, r.Header.Get)
 		c.m.writer.Fields(r.Header, &c.outcome, nil)
 		return encode(c.event.shape, r), nil
 	case *events.LambdaFunctionURLStreamingResponse:
@@ -102,7 +102,7 @@ func (c *call) response(out any) (any, error) {
 	}
 	fields := map[string]json.RawMessage{}
 	status := c.status(text, &fields)
-	c.settle(status)
+	c.settleBy(status, costOf(fields))
 	if len(c.outcome.Verdicts) == 0 || status == http.StatusBadGateway && fields["statusCode"] == nil {
 		return text, nil
 	}
@@ -123,6 +123,27 @@ func (c *call) status(text json.RawMessage, fields *map[string]json.RawMessage) 
 	}
 	delete(*fields, "statusCode")
 	return http.StatusBadGateway
+}
+
+// costOf finds a number in the header of a proxy answer, as far as it is one.
+func costOf(fields map[string]json.RawMessage) func(name string) string {
+	return func(name string) string {
+		var single map[string]json.RawMessage
+		var multi map[string][]json.RawMessage
+		_ = json.Unmarshal(orEmpty(fields["headers"]), &single)
+		_ = json.Unmarshal(orEmpty(fields["multiValueHeaders"]), &multi)
+		for have, value := range single {
+			if http.CanonicalHeaderKey(have) == name {
+				return strings.Trim(string(value), `"`) // 7 and "7" are written alike
+			}
+		}
+		for have, values := range multi {
+			if http.CanonicalHeaderKey(have) == name && len(values) == 1 {
+				return strings.Trim(string(values[0]), `"`)
+			}
+		}
+		return ""
+	}
 }
 
 // withFields adds the limit fields to a proxy answer, and changes nothing else.
@@ -221,8 +242,8 @@ func (c *call) streamed(status int, headers map[string]string) map[string]string
 	if status == 0 {
 		status = http.StatusOK
 	}
-	c.settle(status)
 	all := header(headers, nil)
+	c.settleBy(status, http.Header(all).Get)
 	c.m.writer.Fields(all, &c.outcome, nil)
 	merged := make(map[string]string, len(all))
 	for name, values := range all {

@@ -78,7 +78,7 @@ func (a *Account) limitOf(r *Rule, revision uint32) (l weir.Limit, overridden, o
 		if err != nil {
 			return l, false, !l.IsZero() // the rule's name is one: not reached
 		}
-		l = named.Revised(revision, weir.KeepUsed)
+		l = r.Terms.on(named.Revised(revision, weir.KeepUsed))
 	}
 	anchor := a.Anchor
 	if anchor.IsZero() {

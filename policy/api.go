@@ -76,6 +76,8 @@ type Rule struct {
 	// part for each process.
 	Share int
 
+	Terms
+
 	billing bool // Limit's windows begin with the account's anchor
 }
 

@@ -24,6 +24,7 @@ const (
 	fromKeyOwner
 	fromKeyPlan // of plans: from: only
 	fromRecord  // likewise
+	fromExpression
 )
 
 // caller is one entry of `callers:`.
@@ -31,6 +32,8 @@ type caller struct {
 	name  string
 	from  source
 	claim string // of fromClaim
+
+	program Expression // of fromExpression: of plans only
 }
 
 // text is the source as the file writes it.

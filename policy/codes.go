@@ -57,6 +57,7 @@ const (
 	codeCost        Code = 1206
 	codeTooMany     Code = 1207 // more limits match one request than can be asked
 	codeStatusRange Code = 1208
+	codeTerms       Code = 1209 // over:, debt: or notify_at: that no limit of the rule can have
 )
 
 // Mistakes of routes.

@@ -48,6 +48,7 @@ func (l *loader) compile(c *config) *Policy {
 	k.compileLimits()
 	k.compileAuth()
 	p.compileKeep()
+	k.compileOnce()
 	p.compileNeeds()
 	k.compileStore()
 	k.tooMany(Edge)
@@ -59,7 +60,7 @@ func (l *loader) compile(c *config) *Policy {
 // compileCallers knows three callers when the file names none; the address is
 // always one of them.
 func (k *compiler) compileCallers() {
-	reserved := []string{"everyone", "path", "header", "query"}
+	reserved := []string{"everyone", "path", "header", "query", onceKind}
 	seen := map[string]bool{}
 	for _, c := range k.config.callers {
 		if !k.checkName(c.name, "a caller") {
@@ -82,7 +83,7 @@ func (k *compiler) compileCallers() {
 		k.p.callers = append(k.p.callers, made)
 	}
 	if k.config.callers == nil {
-		k.p.callers = []caller{{"account", fromClaim, "sub"}, {"partner", fromKeyOwner, ""}}
+		k.p.callers = []caller{{name: "account", from: fromClaim, claim: "sub"}, {name: "partner", from: fromKeyOwner}}
 	}
 	if !seen[addressKind] {
 		k.p.callers = append(k.p.callers, caller{name: addressKind})
@@ -259,6 +260,9 @@ func (k *compiler) rule(c *ruleConf, layer Layer, patterns []*pattern, onFail we
 	if c.onErrorAt != nil && r.when == nil && r.cost.program == nil {
 		k.doubt(c.onErrorAt, codeNoEffect, "remove the line", "on_error: has no effect, because there is no expression that could fail")
 	}
+	if r.once = k.onceOf(c.terms.once); c.name != nil {
+		r.onceName = c.name.text
+	}
 	if !k.claim(c.name) {
 		return nil
 	}
@@ -269,6 +273,7 @@ func (k *compiler) rule(c *ruleConf, layer Layer, patterns []*pattern, onFail we
 		base.Anonymous = true
 		r.anon = k.build(base, c.anon, c.name.text, r)
 	}
+	k.checkTerms(c, append(slices.Clone(r.full), r.anon...))
 	return r
 }
 
@@ -279,7 +284,7 @@ func (k *compiler) describe(c *ruleConf, layer Layer, r *rule) Rule {
 		Headers: c.styles, Denied: c.denied,
 		Patterns: texts(append(slices.Clone(c.match), c.path...)), ExactCase: r.exact,
 		Priority: -1, ExceptIPs: c.exceptIPs, Mode: Enforce, Cost: "1", OnError: "apply",
-		OnStoreError: r.onFail, Share: c.share,
+		OnStoreError: r.onFail, Share: c.share, Terms: c.terms.all(),
 	}
 	if layer == Edge && c.priority < math.MaxInt64 {
 		d.Priority = int(c.priority)
@@ -320,13 +325,14 @@ func texts(nodes []*node) []string {
 func (k *compiler) build(base Rule, limits []limitAt, name string, r *rule) []*Rule {
 	var out []*Rule
 	for i, lim := range k.nameAll(limits, name, k.p.revision) {
-		if r.cost.program == nil && r.cost.header == "" && r.cost.fixed > lim.Max() && i < len(limits) {
+		if r.cost.program == nil && r.cost.header == "" && r.cost.fixed > lim.Max() && i < len(limits) && !(base.Metered && lim.IsQuota()) {
 			k.wrong(limits[i].at, codeNeverHolds, "raise the burst or lower the cost", "the limit can never hold the cost of one call, %d", r.cost.fixed)
 		}
 		if base.Share > 1 && i < len(limits) {
 			k.checkShare(lim, limits[i].at, &base, r)
 		}
 		one := base
+		lim = base.Terms.on(lim)
 		one.Limit, one.Name, one.billing = lim, lim.Name(), isBilling(lim)
 		if i < len(limits) {
 			one.Line = limits[i].at.line

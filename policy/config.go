@@ -87,4 +87,5 @@ type ruleConf struct {
 	letters      string // case: exact
 	because      string
 	priorityNode *node
+	terms        termsConf
 }

@@ -46,5 +46,8 @@ func Divided(l weir.Limit, by int) (weir.Limit, error) {
 	if err != nil {
 		return d, fmt.Errorf("%s divided by %d: %s", l, by, strings.TrimPrefix(err.Error(), "weir: "))
 	}
-	return d.Named(l.Name())
+	if d, err = d.Named(l.Name()); err == nil && l.IsMetered() {
+		return d.Metered()
+	}
+	return d, err
 }

@@ -82,6 +82,7 @@ const (
 	skipNothing skip = iota
 	skipWhen
 	skipCost
+	skipOperated
 )
 
 func (t *trace) missed(target int32, p *pattern, why miss) {
@@ -228,6 +229,9 @@ func (e *explainer) asked(f *Fate, r *rule) {
 		return
 	case skipCost:
 		f.Why = "this call costs nothing"
+		return
+	case skipOperated:
+		f.Why = "another operation is this call's"
 		return
 	}
 	f.Applies = true

@@ -18,8 +18,9 @@ import (
 // env is a pointer to a struct of the type that the expression will be run
 // with: its fields with an `expr` tag are the names that the expression may use,
 // those of functions included. want is the kind of the result: reflect.Bool,
-// reflect.Float64 for every number, or reflect.String. The expression must depend
-// on env alone, so there is no clock and nothing random in it.
+// reflect.Float64 for every number, reflect.String, or reflect.Interface for any.
+// The expression must depend on env alone, so there is no clock and nothing random
+// in it.
 //
 // A mistake of the expression's author is an [*ExpressionError].
 type Compiler func(text string, env any, want reflect.Kind) (Expression, error)

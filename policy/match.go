@@ -17,6 +17,7 @@ type matched struct {
 	edge    few[*rule]
 	app     few[appHit] // operations and limits
 	trace   *trace      // nil but for who explains
+	once    *weir.Op    // that remembers the request's id; nil without one
 }
 
 // few is a list whose first elements, mostly all there are, need no memory of
@@ -105,11 +106,13 @@ func (p *Policy) match(a *Attributes, tr *trace) (m Match, err error) {
 	}
 	m.found.path = paths.r[0].text
 	var found [2][2]int // operations by reading, as the path is and with another last slash: index of the hit + 1
-	route, operated := false, false
+	route, operated, conditional := false, false, false
 	for i := range hits {
 		h := &hits[i]
 		t := &p.targets[h.target]
 		switch {
+		case t.kind == operation && h.pattern == nil:
+			conditional = true
 		case t.kind == operation:
 			operated = true
 			at := &found[h.reading][0]
@@ -132,6 +135,11 @@ func (p *Policy) match(a *Attributes, tr *trace) (m Match, err error) {
 			if n > 0 {
 				m.found.app.add(p.appHit(&hits[n-1], &paths))
 			}
+		}
+	}
+	for i := 0; conditional && i < len(hits); i++ { // those that `when:` alone tells, after those of a pattern
+		if p.targets[hits[i].target].kind == operation && hits[i].pattern == nil {
+			m.found.app.add(p.appHit(&hits[i], &paths))
 		}
 	}
 	for i := range hits {

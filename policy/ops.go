@@ -39,9 +39,14 @@ func (p *Policy) AppendOps(room []Op, m *Match, a *Attributes, id Identity) ([]O
 		}
 	}()
 	ops, from := room, len(room)
+	operated := false
 	for i := range m.found.app.n {
 		h := m.found.app.at(i)
-		if f == nil && (h.when != nil || h.cost.program != nil || h.cost.header != "") {
+		if h.byPlan != nil && h.pattern == nil && operated {
+			m.found.trace.skipped(h.rule, skipOperated)
+			continue // a call is one operation: a pattern's, else the first whose condition holds
+		}
+		if f == nil && (h.when != nil || h.cost.program != nil || h.cost.header != "" || !h.once.isZero()) {
 			name := ""
 			if len(p.plans) > 0 {
 				name = p.plans[plan]
@@ -55,12 +60,17 @@ func (p *Policy) AppendOps(room []Op, m *Match, a *Attributes, id Identity) ([]O
 		case !holds:
 			m.found.trace.skipped(h.rule, skipWhen)
 			continue
-		case n == 0:
+		}
+		if operated = operated || h.byPlan != nil; n == 0 {
 			m.found.trace.skipped(h.rule, skipCost)
 			continue
 		}
+		before := len(ops)
 		if ops, err = p.appOps(ops, from, h, &res, plan, n); err != nil {
 			return room, err
+		}
+		if len(ops) > before {
+			res.noteOnce(m, h, f)
 		}
 	}
 	if m.found.gateway && id.KeyOwner != "" {
@@ -173,8 +183,26 @@ func (p *Policy) planOf(id *Identity) int {
 		return best
 	case fromRecord:
 		return best
+	case fromExpression:
+		granted, err := p.plansFrom.program(&entitlements{Claims: id.Claims, KeyOwner: id.KeyOwner, KeyPlan: id.KeyPlan})
+		if err != nil {
+			return best // a claim that is not there entitles to nothing
+		}
+		return p.highest(granted, best)
 	}
-	switch v := id.Claims[p.plansFrom.claim].(type) {
+	return p.highest(id.Claims[p.plansFrom.claim], best)
+}
+
+// highest is the highest plan of those that a value names, if it is above one.
+func (p *Policy) highest(names any, best int) int {
+	consider := func(name string) {
+		for i := best + 1; i < len(p.plans); i++ {
+			if p.plans[i] == name {
+				best = i
+			}
+		}
+	}
+	switch v := names.(type) {
 	case string:
 		consider(v)
 	case []string:

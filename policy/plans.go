@@ -32,7 +32,11 @@ func (k *compiler) compilePlans() {
 	k.compileEditions()
 	k.p.plansFrom = caller{from: fromClaim, claim: "plans"}
 	if k.from != nil {
-		if c, ok := k.sourceOf(k.from, "from", "plans", "api_key.plan", "account.plan"); ok {
+		if isExpression(k.from) {
+			if c, ok := k.entitlement(k.from); ok {
+				k.p.plansFrom = c
+			}
+		} else if c, ok := k.sourceOf(k.from, "from", "plans", "api_key.plan", "account.plan"); ok {
 			k.p.plansFrom = c
 		}
 	}
@@ -122,6 +126,7 @@ func (k *compiler) operation(c *ruleConf) {
 			}
 		}
 	}
+	k.checkTerms(c, slices.Concat(r.byPlan...))
 	if len(patterns) < len(c.match) {
 		return
 	}

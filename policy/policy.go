@@ -84,6 +84,7 @@ type Policy struct {
 	allNeeds     uint64 // rule.needs of all operations and limits
 	accountsAge  time.Duration
 	jitter       time.Duration
+	onceLimit    weir.Limit // that remembers ids; zero where no rule asks for one
 }
 
 // target is what a pattern belongs to.
@@ -118,6 +119,9 @@ type rule struct {
 	except  *bart.Lite
 	exact   bool
 	needs   uint64 // callers whose records it depends on
+
+	once     onceSource
+	onceName string // of the operation or the limit
 }
 
 // Load reads, checks and compiles the policy in a file of fsys, which also

@@ -74,6 +74,7 @@ func (l *loader) applicationRows(c *config) []row {
 				o := addRule(&c.operations, v)
 				o.name = key
 				l.object(v, "an operation", l.operationRows(o)...)
+				l.told(v, o)
 			})},
 		{"limits", false, "Limits beside those of plans.", l.listed("limits", l.fields("a limit", func(n *node) []row {
 			return l.limitRows(addRule(&c.limits, n))
@@ -236,7 +237,7 @@ func (l *loader) answerRows(c *ruleConf) []row {
 }
 
 func (l *loader) countRows(c *ruleConf) []row {
-	return []row{
+	return append([]row{
 		{"count", false, "Whether every call counts, or only those that succeed.", l.word("count", &c.count, "always", "on_success")},
 		{"success", false, "The statuses that are success, with count: on_success.", at(&c.successAt, value{textForm, func(n *node) { c.success = l.statusRange(n) }})},
 		{"cost", false, "What one call counts: a number, header.NAME or an expression; 0 skips the limit.", keep(&c.cost)},
@@ -244,7 +245,7 @@ func (l *loader) countRows(c *ruleConf) []row {
 		{"on_error", false, "What happens when an expression fails: apply the limit at a cost of 1, skip it, or deny the request.",
 			at(&c.onErrorAt, l.word("on_error", &c.onError, "apply", "skip", "deny"))},
 		{"case", false, "Whether literals of patterns and values of path.NAME tell upper from lower case.", l.word("case", &c.letters, "exact", "ignore")},
-	}
+	}, l.termRows(c)...)
 }
 
 func (l *loader) exemptRows(c *ruleConf) []row {
@@ -300,7 +301,7 @@ func (l *loader) plansForm() *schema {
 
 func (l *loader) planRows(c *config) []row {
 	return []row{
-		{"from", false, "Where a caller's plans are taken from: jwt.CLAIM, or api_key.plan.", keep(&c.from)},
+		{"from", false, "Where a caller's plans are taken from: jwt.CLAIM, api_key.plan, account.plan or an expression over claims, key_owner and key_plan.", keep(&c.from)},
 		{"order", false, "The plans, the lowest first, which is also the default.", l.listed("order", value{nameForms, func(n *node) {
 			if l.checkName(n, "a plan") {
 				c.order = append(c.order, n)
@@ -343,7 +344,7 @@ func (l *loader) readPlans(n *node, c *config) {
 }
 
 func (l *loader) operationRows(c *ruleConf) []row {
-	return append(append([]row{l.matchRow(c, true)}, l.countRows(c)...), l.answerRows(c)...)
+	return append(append([]row{l.matchRow(c, false)}, l.countRows(c)...), l.answerRows(c)...)
 }
 
 func (l *loader) limitRows(c *ruleConf) []row {

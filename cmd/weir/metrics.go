@@ -24,6 +24,7 @@ type metrics struct {
 	trips     *prometheus.CounterVec
 	seconds   prometheus.Histogram
 	units     *prometheus.CounterVec
+	quotas    quotaMetrics
 }
 
 func newMetrics() *metrics {
@@ -51,6 +52,7 @@ func newMetrics() *metrics {
 	}
 	m.registry.MustRegister(m.requests, m.decisions, m.degraded, m.trips, m.seconds, m.units,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	m.quotas = newQuotaMetrics(m.registry)
 	return m
 }
 

@@ -85,7 +85,7 @@ func newServer(ctx context.Context, o serverOptions) (*server, error) {
 		Decisions: o.decisions, AllowedShare: o.allowedShare, Observer: o.observer,
 	}
 	if eo.Decided = o.decided; o.metrics != nil {
-		eo.Decided = o.metrics.decided
+		eo.Decided, eo.Noticed = o.metrics.decided, o.metrics.quotas.noticed
 	}
 	if s.engine, err = engine.New(eo); err != nil {
 		return nil, errUsage{err}

@@ -42,6 +42,14 @@ func (s *Spec) WithDebt(units int64) (*Spec, error) {
 	return t, nil
 }
 
+// Debt is how many units a settled cost may take the limit below zero.
+func (s *Spec) Debt() int64 {
+	if s.alg == bucket {
+		return (s.floorOf(s.depth, s.interval) - s.depth) / s.interval
+	}
+	return s.floor() - s.max
+}
+
 // floorOf is the level down to which a bucket of this depth and interval may owe.
 func (s *Spec) floorOf(depth, interval int64) int64 {
 	debt := min(depth, maxDebt)

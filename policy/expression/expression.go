@@ -25,7 +25,11 @@ import (
 // lacks and a result of another kind are mistakes at load. The expression has no
 // now(): it depends on env alone.
 func Compile(text string, env any, want reflect.Kind) (policy.Expression, error) {
-	program, err := expr.Compile(text, expr.Env(env), expr.DisableBuiltin("now"), expr.AsKind(want))
+	as := expr.AsKind(want)
+	if want == reflect.Interface {
+		as = expr.AsAny()
+	}
+	program, err := expr.Compile(text, expr.Env(env), expr.DisableBuiltin("now"), as)
 	if err != nil {
 		return nil, mistake(err)
 	}

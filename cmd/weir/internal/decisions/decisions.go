@@ -79,6 +79,9 @@ func (s *Summary) every(each func(*engine.Record) error) func([]byte) (string, e
 		if why := Parse(line, &r); why != "" {
 			return why, nil
 		}
+		if r.Event != "" {
+			return "", nil // what became of a decision, and none itself
+		}
 		s.good(&r)
 		return "", each(&r)
 	}
@@ -119,6 +122,9 @@ type wire struct {
 	DenialID   string        `json:"denial_id"`
 	Weight     *float64      `json:"weight"`
 	LimitText  string        `json:"limit_text"`
+	Notice     int           `json:"notice"`
+	Excess     int64         `json:"excess"`
+	Event      string        `json:"event"`
 }
 
 // Parse reads one line into r, or says why it is no decision.
@@ -134,7 +140,7 @@ func Parse(line []byte, r *engine.Record) (why string) {
 		return fmt.Sprintf("there is no layer %q", *w.Layer)
 	case *w.Limit == "":
 		return "the limit has no name"
-	case *w.Cost < 0, w.RetryAfter < 0:
+	case *w.Cost < 0 && w.Event == "", w.RetryAfter < 0:
 		return "a number is negative"
 	case math.IsInf(*w.Weight, 0), *w.Weight < 1:
 		return "the weight is below 1"
@@ -143,6 +149,7 @@ func Parse(line []byte, r *engine.Record) (why string) {
 		Time: *w.Time, Layer: *w.Layer, Limit: *w.Limit, Operation: w.Operation, Plan: w.Plan, KeyHash: *w.KeyHash,
 		Allowed: *w.Allowed, Shadow: *w.Shadow, Reason: w.Reason, Cost: *w.Cost, Unknown: w.Remaining == nil,
 		RetryAfterSeconds: w.RetryAfter, Degraded: w.Degraded, DenialID: w.DenialID, Weight: *w.Weight, LimitText: w.LimitText,
+		Notice: w.Notice, Excess: w.Excess, Event: w.Event,
 	}
 	if w.Remaining != nil {
 		r.Remaining = *w.Remaining

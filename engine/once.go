@@ -1,0 +1,80 @@
+package engine
+
+import (
+	"context"
+	"sync/atomic"
+	"time"
+
+	"github.com/weirlabs/weir"
+	"github.com/weirlabs/weir/policy"
+)
+
+// A request with an id, of once:, is charged once. The op that remembers the id
+// is taken together with the request's limits, after all of them:
+//
+//   - it allows: this is the first request of the id, and was charged;
+//   - it refuses: another one was charged before. Everything that this one took
+//     has been given back with the refusal, and it is served as that one was;
+//   - a limit refuses before it is asked: when the id is known all the same, the
+//     request is served; otherwise it is refused, and may be sent again.
+//
+// A crash between two items leaves limits charged and the id unknown: the
+// request is then charged again when it is sent again, never the other way. A
+// call that is given back because it failed gives its id back too.
+
+// peeks a second in which a process looks up ids of refused requests. Whoever
+// invents ids must not make a refusal cost a read.
+const peeks = 20
+
+// lookups bounds them.
+type lookups struct{ second, done atomic.Int64 }
+
+func (l *lookups) allow(now int64) bool {
+	s := now / int64(time.Second)
+	if last := l.second.Load(); last != s && l.second.CompareAndSwap(last, s) {
+		l.done.Store(0)
+	}
+	return l.done.Add(1) <= peeks
+}
+
+// takeOnce is take for a request with an id.
+func (e *Engine) takeOnce(ctx context.Context, ops []policy.Op, once *weir.Op, o *Outcome) (refused bool, err error) {
+	if len(ops) == 0 {
+		return false, nil
+	}
+	list := make([]weir.Op, len(ops), len(ops)+1)
+	for i := range ops {
+		list[i] = e.op(&ops[i], o)
+	}
+	list = append(list, *once)
+	r, d, err := e.rest.Reserve(ctx, list...)
+	if err != nil {
+		return false, err
+	}
+	each := r.Each()
+	mark := &each[len(ops)]
+	o.Repeated = mark.Reason == weir.ReasonLimit
+	if !d.Allowed && !o.Repeated && e.lookups.allow(o.at()) {
+		seen, err := e.rest.Peek(ctx, *once)
+		o.Repeated = err == nil && seen[0].Used > 0
+	}
+	for i := range ops {
+		if v := &each[i]; o.Repeated && !v.Degraded {
+			repeated(v)
+		}
+		o.add(ops[i].Rule, &list[i], &each[i])
+	}
+	if o.Repeated {
+		return false, nil
+	}
+	if d.Allowed {
+		o.held, o.once = r, !mark.Degraded
+	}
+	return !d.Allowed, nil
+}
+
+// repeated makes a decision that of a call which was charged before.
+func repeated(d *weir.Decision) {
+	d.Unknown = d.Unknown || d.Reason == weir.ReasonNotAsked
+	d.Allowed, d.Reason, d.RetryAfter, d.Cost, d.Notice = true, weir.ReasonOK, 0, 0, 0
+}
