@@ -359,10 +359,10 @@ func TestAGiveBackThatFailsIsTold(t *testing.T) {
 		r := newRig(t, strings.Replace(simple, "quota 2/h", "quota 2/h, count: on_success", 1), func(o *Options) { o.Store = store })
 		o := r.ask("/", "a")
 		store.fails = errors.New("no route to host")
-		if err := o.Settle(context.Background(), 500, nil); err == nil {
+		if err := o.Settle(context.Background(), 500); err == nil {
 			t.Error("no error")
 		}
-		if err := o.Settle(context.Background(), 500, nil); err != nil {
+		if err := o.Settle(context.Background(), 500); err != nil {
 			t.Errorf("the second call did something: %v", err)
 		}
 		if !strings.Contains(r.log.String(), "no route to host") || !strings.Contains(r.log.String(), "could not give back") {
@@ -388,7 +388,7 @@ application:
 			if !o.MustSettle() {
 				t.Fatal("nothing counts success")
 			}
-			if err := o.Settle(context.Background(), status, nil); err != nil {
+			if err := o.Settle(context.Background(), status); err != nil {
 				t.Fatal(err)
 			}
 		}

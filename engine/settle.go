@@ -39,16 +39,19 @@ func (o *Outcome) AwaitsCost(status int, header func(name string) string) bool {
 	return false
 }
 
-// Settle says with which status the service answered, and what its header
-// holds, which may be nil. Limits that count only success give back what they
-// took when the status is none. Where the policy says settle:, a call costs what
-// that field says; without it, what was taken at first.
+// Settle is [Outcome.SettleBy] for an edge that has no header to look into.
+func (o *Outcome) Settle(ctx context.Context, status int) error { return o.SettleBy(ctx, status, nil) }
+
+// SettleBy says with which status the service answered, and what its header
+// holds. Limits that count only success give back what they took when the status
+// is none. Where the policy says settle:, a call costs what that field says;
+// without it, what was taken at first.
 //
-// Only the first call of Settle, [Outcome.GiveBack] and [Outcome.Release] does
+// Only the first call of Settle, SettleBy, [Outcome.GiveBack] and [Outcome.Release] does
 // anything. An error means that something may still be counted; it is logged
 // already. Without one, Verdicts say what is left now. The context's end does
 // not stop a settlement.
-func (o *Outcome) Settle(ctx context.Context, status int, header func(name string) string) error {
+func (o *Outcome) SettleBy(ctx context.Context, status int, header func(name string) string) error {
 	if o.judged || o.held == nil {
 		return nil
 	}

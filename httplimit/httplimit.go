@@ -87,7 +87,7 @@ func (c *call) serve(next http.Handler, r *http.Request) {
 	defer func() {
 		v := recover()
 		if v != nil && v != http.ErrAbortHandler && !c.committed {
-			_ = c.outcome.Settle(c.Context, http.StatusInternalServerError, nil) // an error is logged by the engine
+			_ = c.outcome.Settle(c.Context, http.StatusInternalServerError) // an error is logged by the engine
 		}
 		c.outcome.Release()
 		if v != nil {

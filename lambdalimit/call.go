@@ -199,7 +199,7 @@ func (c *call) settle(status int) { c.settleBy(status, nil) }
 func (c *call) settleBy(status int, header func(name string) string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	_ = c.outcome.Settle(c.ctx, status, header) // the engine logs an error; the answer is the handler's either way
+	_ = c.outcome.SettleBy(c.ctx, status, header) // the engine logs an error; the answer is the handler's either way
 }
 
 // release says that nothing more will be said of the call.

@@ -188,7 +188,7 @@ func (r *rehearsal) play(ctx context.Context, at []int64, before int64) (allowed
 		if o.Served() {
 			allowed[caller]++
 			if before > 0 { // that what did not succeed costs nothing is good for the calls that come then
-				_ = o.Settle(ctx, r.parts[caller].status, nil) // in memory this cannot fail
+				_ = o.Settle(ctx, r.parts[caller].status) // in memory this cannot fail
 			}
 			continue
 		}
