@@ -319,7 +319,7 @@ func (d *stage) scenarios(ctx context.Context) ([]scenario, error) {
 		{name: "auth-flood", layer: "edge", parts: []part{login(d.address())}},
 		{name: "office", layer: "edge", parts: []part{login(office)}},
 		{name: "partner-burst", layer: "gateway", parts: []part{call("GET", "/partner/events", "", 200, 40, d.partner())}},
-		{name: "orders", layer: "application", parts: []part{
+		{name: "orders", layer: "application", inTurn: true, parts: []part{
 			call("POST", "/orders", `{"reservation":"r-1"}`, 201, 51, d.token("pia", jwt.MapClaims{"plans": []string{"free"}}))}},
 		{name: "webhooks", layer: "exempt", free: true, parts: []part{call("POST", "/webhooks/payments", `{"event":"paid"}`, 202, 300, nil)}},
 		{name: "health", layer: "exempt", free: true, parts: []part{call("GET", "/healthz", "", 200, 50, nil)}},

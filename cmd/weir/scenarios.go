@@ -21,6 +21,9 @@ type scenario struct {
 	parts []part
 	// free: nobody may be refused, and the store may not be asked.
 	free bool
+	// inTurn: every call waits for the answer to the one before. Of calls at once
+	// that count only success, a refused one is told to come back in a moment.
+	inTurn bool
 }
 
 // part is one caller with the calls that it makes.
@@ -107,7 +110,7 @@ type result struct {
 	Differs     string  `json:"differs,omitempty"` // in what, when it does
 }
 
-// play sends a scenario's calls, all at once, and compares the answers with
+// play sends a scenario's calls, all at once or in turn, and compares the answers with
 // the policy's figures.
 func (d *stage) play(ctx context.Context, client *http.Client, sc *scenario) (result, error) {
 	s := d.server
@@ -115,7 +118,11 @@ func (d *stage) play(ctx context.Context, client *http.Client, sc *scenario) (re
 	order := sc.order()
 	calls, degraded := d.storeCalls(), d.degraded.Load()
 	began := time.Now()
-	answers, took := volley(ctx, client, len(order), d.atOnce(), func(ctx context.Context, i int) (*http.Request, error) {
+	atOnce := d.atOnce()
+	if sc.inTurn {
+		atOnce = 1
+	}
+	answers, took := volley(ctx, client, len(order), atOnce, func(ctx context.Context, i int) (*http.Request, error) {
 		return sc.parts[order[i]].request(ctx, s.url())
 	})
 	if ctx.Err() != nil {
