@@ -13,6 +13,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/weirlabs/weir"
 	"github.com/weirlabs/weir/engine"
 	"github.com/weirlabs/weir/engine/answer"
 	"github.com/weirlabs/weir/memstore"
@@ -190,6 +191,7 @@ func (r *rehearsal) play(ctx context.Context, at []int64, before int64) (allowed
 			if before > 0 { // that what did not succeed costs nothing is good for the calls that come then
 				_ = o.Settle(ctx, r.parts[caller].status) // in memory this cannot fail
 			}
+			o.Release() // whether calls under way hold what is left is for compare to allow
 			continue
 		}
 		if v := o.Speaks(); v != nil && o.Limited() {
@@ -252,7 +254,10 @@ func (f *figures) compare(d *denial) string {
 // by the same code; what it is told is worked out twice.
 func (f *figures) difference(r *refusal, d *denial, got *refusalBody) string {
 	v := r.outcome.Speaks()
-	if d.RetryAfter != nil {
+	if reason := v.Reason; got.Error == "in_flight" && v.Rule.Settled() && d.RetryAfter != nil && *d.RetryAfter == 1 {
+		v.Reason, v.RetryAfter = weir.ReasonInFlight, time.Second
+		defer func() { v.Reason = reason }()
+	} else if d.RetryAfter != nil {
 		least, most := f.waits(r, v)
 		if *d.RetryAfter < least || *d.RetryAfter > most {
 			return fmt.Sprintf("Retry-After %d, the policy says %s seconds", *d.RetryAfter, between(int(least), int(most)))
