@@ -26,6 +26,7 @@ type described struct {
 	layer    Layer
 	patterns []*pattern
 	rule     *rule
+	exempt   bool // all that it matches
 }
 
 func (l *loader) compile(c *config) *Policy {
@@ -231,7 +232,7 @@ func (k *compiler) compileEdge() {
 		if c.mode != "off" {
 			k.target(target{kind: edgeRule, rule: r}, globs)
 		}
-		k.described = append(k.described, described{c, Edge, globs, r})
+		k.described = append(k.described, described{c, Edge, globs, r, false})
 	}
 }
 
@@ -385,7 +386,7 @@ func (k *compiler) compileGateway() {
 			r.full = nil
 		}
 		k.p.gateway[plan.name.text] = r
-		k.described = append(k.described, described{&c, Gateway, patterns, r})
+		k.described = append(k.described, described{&c, Gateway, patterns, r, false})
 	}
 	if g.matchAt != nil && len(patterns) > 0 {
 		k.target(target{kind: gatewayRoute}, patterns)
@@ -402,7 +403,7 @@ func (k *compiler) compileLimits() {
 		if off := c.mode == "off" || r.cost.fixed == 0 && r.cost.header == "" && r.cost.program == nil; !off {
 			k.target(target{kind: limit, rule: r}, patterns)
 		}
-		k.described = append(k.described, described{c, Application, patterns, r})
+		k.described = append(k.described, described{c, Application, patterns, r, false})
 	}
 }
 

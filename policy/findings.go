@@ -19,6 +19,7 @@ func (k *compiler) findings() {
 		k.misplaced(&k.described[i])
 		k.unreachable(&k.described[i])
 	}
+	k.layers()
 	k.unproven()
 	k.lonely()
 	k.exemptAll()
@@ -73,6 +74,7 @@ func (k *compiler) unreachable(d *described) {
 			}
 		}
 		if covered == len(d.patterns) {
+			d.exempt = true
 			k.doubt(c.name, codeExemptLimit, "remove the limit or the exemption", "the limit %s is never reached: every path that it matches is exempt", show(c.name.text))
 		}
 	}

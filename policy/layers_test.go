@@ -309,7 +309,8 @@ func TestSpec_C7_WrongLayers(t *testing.T) {
 		"edge: [{name: a, by: ip, limit: 1/s}]":                                                      "",
 		"application: {limits: [{name: a, match: POST /orders, by: [account, ip], limit: 1/s}]}":     "",
 		"application: {limits: [{name: a, match: POST /orders, by: ip+path.x, limit: 1/s}]}":         "error",
-		"application: {limits: [{name: a, match: [POST /a, POST /b], by: everyone, limit: 1000/s}]}": "",
+		"application: {limits: [{name: a, match: [POST /a, POST /b], by: everyone, limit: 400/s}]}":  "",
+		"application: {limits: [{name: a, match: [POST /a, POST /b], by: everyone, limit: 5000/s}]}": "counted in one item",
 	} {
 		p, err := loadText("weir: 1\n" + text + "\n")
 		if (err != nil) != (want == "error") {

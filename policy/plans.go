@@ -133,7 +133,7 @@ func (k *compiler) operation(c *ruleConf) {
 	if off := c.mode == "off" || r.cost.fixed == 0 && r.cost.header == "" && r.cost.program == nil; !off {
 		k.target(target{kind: operation, name: name, rule: r}, patterns)
 	}
-	k.described = append(k.described, described{c, Application, patterns, r})
+	k.described = append(k.described, described{c, Application, patterns, r, false})
 }
 
 // rankOperations finds for every pattern how many others are more general, so

@@ -13,6 +13,7 @@ import (
 // little is the example of the running text, as short as it may be.
 const little = `
 weir: 1
+callers_per_address: 12
 name: little-stage
 callers:
   account: jwt.sub
