@@ -87,6 +87,16 @@ func (p *Pipeline) backoff(ctx context.Context, attempt int) bool {
 	return sleep(ctx, wait)
 }
 
+// rest waits for a busy item's turn, and reports whether there is time for it and
+// for a trip as long as the last one. What is sent later than that would be cut
+// short, and then nobody would know whether it was applied.
+func (p *Pipeline) rest(ctx context.Context, wait time.Duration) bool {
+	if end, ok := ctx.Deadline(); ok && time.Until(end) <= wait+time.Duration(p.lasted.Load()) {
+		return false
+	}
+	return sleep(ctx, wait)
+}
+
 // sleep reports whether it slept to the end.
 func sleep(ctx context.Context, d time.Duration) bool {
 	timer := time.NewTimer(d)

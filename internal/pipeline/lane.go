@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -198,7 +199,22 @@ func (e *Late) Arrive(ctx context.Context, back bool) ([]plan.Verdict, error) {
 	return t.verdicts, nil
 }
 
-// held notes what holds calls up, for those that can't wait for its end.
+// again puts takes back at the head of the queue. Whoever calls it sees to it
+// that the lane goes on.
+func (l *lane) again(takes []*take) {
+	if len(takes) == 0 {
+		return
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, t := range takes {
+		t.sent = false
+	}
+	l.takes = append(slices.Clone(takes), l.takes...)
+}
+
+// held notes what holds calls up, for those that can't wait for its end; nil when
+// nothing does any more.
 func (l *lane) held(pending []*take, why error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -371,7 +387,7 @@ func (p *Pipeline) update(l *lane, u *update) error {
 		}
 		var got plan.Cells
 		at, applied, err := p.write(ctx, l, u.sure, []plan.Write{w}, &got, nil)
-		if errors.Is(err, p.o.Errors.Throttled) && sleep(ctx, l.slow(p, busy)) {
+		if errors.Is(err, p.o.Errors.Throttled) && p.rest(ctx, l.slow(p, busy)) {
 			busy, now = true, p.now()
 			continue
 		}

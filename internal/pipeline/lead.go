@@ -54,7 +54,7 @@ func (p *Pipeline) lead(ctx context.Context, until time.Duration, l *lane, t *ta
 		}
 		p.stamp(l, s.write[:s.offered])
 		trip := &s.trip
-		*trip = outcome{began: p.clock(), sent: p.o.Clock()}
+		*trip = outcome{began: p.clock(), until: s.until, sent: p.o.Clock()}
 		if !p.breaker.allow(trip.began) {
 			s.fail(p.o.Errors.Open)
 			break

@@ -96,6 +96,7 @@ type Pipeline struct {
 	breaker  breaker
 	stats    counters
 	begun    time.Time    // the clock of memos, gaps and the breaker
+	lasted   atomic.Int64 // ns that the last trip took which found its item too busy
 	ahead    atomic.Int64 // of the store's time over this machine's, as last seen
 	asked    atomic.Bool
 	starter  Starter   // the store, if it is one
@@ -385,6 +386,7 @@ func (p *Pipeline) counted(err error) error {
 // outcome is what became of one trip to the store.
 type outcome struct {
 	began   time.Duration // on the pipeline's clock
+	until   time.Duration // when its time was over, by that
 	sent    int64         // this machine's time
 	applied int
 	now     int64
@@ -401,6 +403,9 @@ func (p *Pipeline) send(ctx context.Context, item plan.Key, tries []plan.Write, 
 		return &t
 	}
 	p.stats.trips.Add(1)
+	if end, ok := ctx.Deadline(); ok {
+		t.until = end.Sub(p.begun)
+	}
 	t.sent = p.o.Clock()
 	t.applied, t.now, t.err = p.o.Store.Apply(ctx, item, tries, state)
 	p.learn(&t)
@@ -424,8 +429,13 @@ func (p *Pipeline) learn(t *outcome) {
 		p.breaker.well()
 	case errors.Is(t.err, p.o.Errors.Throttled):
 		p.stats.throttled.Add(1)
+		p.lasted.Store(int64(p.clock() - t.began))
 		p.breaker.well() // the store is; the item is busy
 	default:
-		p.breaker.failed(p.clock())
+		now := p.clock()
+		if now >= t.until && t.until-t.began < p.o.Deadline/2 {
+			return // it was sent late, and cut short by that: this says nothing
+		}
+		p.breaker.failed(now)
 	}
 }

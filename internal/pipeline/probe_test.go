@@ -2,7 +2,9 @@ package pipeline
 
 import (
 	"context"
+	"errors"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/weirlabs/weir/internal/plan"
@@ -43,4 +45,41 @@ func TestR07_ProbeThatGoesOnInAnotherGoroutine(t *testing.T) {
 			}
 		})
 	}
+}
+
+// R09: of a batch whose write is lost, only the calls that were in it are unknown.
+// The others have their turn with the next write.
+func TestR09_OnlyWhatWasInTheWriteIsUnknown(t *testing.T) {
+	inBubble(t, Options{}, func(b *bench) {
+		s := spec(b.T, "q", "quota 3/h")
+		b.must(key("a"), s, 1)
+		<-time.After(time.Second)
+		b.store.took = 20 * time.Millisecond
+		b.store.lost = func(trip int, _ []plan.Write) error {
+			if trip == 3 {
+				return errUnknown
+			}
+			return nil
+		}
+		errs, used := make(chan error, 3), make([]int64, 3)
+		for i, cost := range []int64{1, 1, 2} { // the first goes out alone; of the others one fits
+			go func() {
+				v, err := b.ask(key("a"), s, cost)
+				used[i] = v.Used
+				errs <- err
+			}()
+			synctest.Wait()
+		}
+		unknown := 0
+		for range 3 {
+			if err := <-errs; errors.Is(err, errUnknown) {
+				unknown++
+			} else if err != nil {
+				b.Error(err)
+			}
+		}
+		if unknown != 1 || used[2] != 2 { // refused by a state that has one left
+			b.Errorf("%d calls of unknown outcome, one was sent; the one that did not fit saw %d used", unknown, used[2])
+		}
+	})
 }

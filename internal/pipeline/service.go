@@ -148,12 +148,16 @@ func (s *service) got(at int64, applied bool, err error) bool {
 	p, l := s.p, s.l
 	if errors.Is(err, p.o.Errors.Throttled) {
 		l.held(s.pending, err)
-		if sleep(s.ctx, l.slow(p, s.busy)) {
+		if p.rest(s.ctx, l.slow(p, s.busy)) {
+			l.held(s.pending, nil)
 			s.busy, s.now = true, p.now()
 			return true
 		}
 	}
 	if err != nil {
+		// What was not in the write has its turn with the next one.
+		l.again(s.batch.rest)
+		s.pending = append(s.pending[:0], s.batch.fits...)
 		s.fail(err)
 		return false
 	}
