@@ -1,7 +1,7 @@
 # make help says what there is. Everything covers every module of go.work.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup check test fuzz bench bench-dynamo bench-lambda cover
+.PHONY: help setup check test fuzz bench bench-dynamo bench-lambda cover roundtrip
 
 # The packages of all modules of the workspace, as patterns.
 packages = $$(go list -m -f '{{.Dir}}/...')
@@ -33,6 +33,9 @@ bench: setup ## weir beside its rivals and floors: one table, and docs/performan
 
 bench-packages: setup ## the benchmarks of every package
 	go test -run='^$$' -bench=. -benchmem $$(go list -m -f '{{.Dir}}/...' | grep -v '/bench/')
+
+roundtrip: ## 10,000 random policies, as templates and back
+	go test -run=RoundTrip ./cmd/weir/internal/generate -args -policies=10000
 
 cover: setup ## the tests with coverage: cover.out, and the share per package
 	@scripts/cover.sh

@@ -49,6 +49,7 @@ names what comes nearest, or with --approximate a line at the head of the files.
 	}
 	for _, t := range []target{
 		{"cloudformation", "A template of CloudFormation, and a file that deploys it with Serverless", generate.CloudFormation},
+		{"terraform", "The same for Terraform's AWS provider", generate.Terraform},
 	} {
 		cmd.AddCommand(newTarget(c, t))
 	}

@@ -10,6 +10,7 @@
 //	weir usage --account customer-42             what an account has used of its limits
 //	weir accounts set customer-42 --plan pro     plans, versions and bans of single accounts
 //	weir generate cloudformation -o aws          the policy as infrastructure for AWS
+//	weir drift --from waf=acl.json               what is live on AWS against the policy
 //	weir store check                             is the store, or its file, in order
 //
 // Data goes to stdout, everything else to stderr. The exit codes of every

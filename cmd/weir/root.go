@@ -100,6 +100,7 @@ WEIR_JSON=true. A flag on the command line wins.`,
 		newCost(c),
 		newReport(c),
 		newGenerate(c),
+		newDrift(c),
 		newVersion(c),
 	)
 	return root

@@ -91,8 +91,9 @@ func CloudFormation(p *policy.Policy, o Options) (Output, error) {
 	if err != nil {
 		return Output{}, err
 	}
-	b.head("aws cloudformation deploy --stack-name "+b.stack.name+" --template-file template.yaml --capabilities CAPABILITY_IAM"+b.overrides(" --parameter-overrides", " %s=%s"),
-		"aws cloudformation delete-stack --stack-name "+b.stack.name)
+	b.head("aws cloudformation deploy --stack-name "+b.stack.name+" --template-file template.yaml --capabilities CAPABILITY_IAM"+b.overrides(" --parameter-overrides", " %s=%s", strings.Clone),
+		"aws cloudformation delete-stack --stack-name "+b.stack.name, "The table stays, with all balances. To lose them too:",
+		"aws dynamodb update-table --table-name TABLE --no-deletion-protection-enabled && aws dynamodb delete-table --table-name TABLE")
 	files := []File{{"serverless.yml", serverless(b.stack)}, {"template.yaml", cloudFormation(b.stack)}}
 	return Output{files, b.gaps}, nil
 }
@@ -203,21 +204,21 @@ func (b *builder) from(line int, name string) string {
 }
 
 // overrides are the parameters that whoever deploys has to give.
-func (b *builder) overrides(before, format string) string {
+func (b *builder) overrides(before, format string, name func(string) string) string {
 	var out strings.Builder
 	for _, p := range b.stack.parameters {
 		if p.value == nil {
 			if out.Len() == 0 {
 				out.WriteString(before)
 			}
-			fmt.Fprintf(&out, format, p.name, "YOUR-"+strings.ToUpper(p.name))
+			fmt.Fprintf(&out, format, name(p.name), "YOUR-"+strings.ToUpper(p.name))
 		}
 	}
 	return out.String()
 }
 
-// head writes the head of the files.
-func (b *builder) head(deploy, remove string) {
+// head writes the head of the files; protected says what removing them leaves.
+func (b *builder) head(deploy, remove string, protected ...string) {
 	about := []string{generatedBy + " from " + b.options.File + ". Edit the policy, not this file."}
 	if b.options.Command != "" {
 		about = append(about, "", "Generate: "+b.options.Command)
@@ -225,12 +226,11 @@ func (b *builder) head(deploy, remove string) {
 	about = append(about, "Build:    CGO_ENABLED=0 GOOS=linux GOARCH=arm64 go build -tags lambda.norpc -trimpath -ldflags '-s -w' -o bootstrap .",
 		"          zip function.zip bootstrap && aws s3 cp function.zip s3://YOUR-CODEBUCKET/YOUR-CODEKEY",
 		"Deploy:   "+deploy)
-	if b.options.LoseData {
-		about = append(about, "Remove:   "+remove)
-	} else {
-		about = append(about, "Remove:   "+remove,
-			"          The table stays, with all balances. To lose them too:",
-			"          aws dynamodb update-table --table-name TABLE --no-deletion-protection-enabled && aws dynamodb delete-table --table-name TABLE")
+	about = append(about, "Remove:   "+remove)
+	if !b.options.LoseData {
+		for _, line := range protected {
+			about = append(about, "          "+line)
+		}
 	}
 	if len(b.gaps) > 0 {
 		about = append(about, "", "AWS differs from the policy here:")

@@ -55,6 +55,12 @@ application:
     - {name: searches, match: GET /search, by: ip, limit: 2/s burst 5}
 `
 
+func everythingPolicy(t testing.TB) *policy.Policy {
+	t.Helper()
+	keys := "acme small " + strings.Repeat("ab", 32) + "\nacme large " + strings.Repeat("cd", 32) + "\nbolt - " + strings.Repeat("ef", 32) + "\n"
+	return load(t, fstest.MapFS{"weir.yaml": {Data: []byte(everything)}, "keys": {Data: []byte(keys)}})
+}
+
 // overHTTP is for an HTTP API, and overAppSync for AppSync with tokens of OIDC.
 const (
 	overHTTP = `
@@ -93,8 +99,7 @@ func templates(t *testing.T) map[string]string {
 			}
 		}
 	}
-	keys := "acme small " + strings.Repeat("ab", 32) + "\nacme large " + strings.Repeat("cd", 32) + "\nbolt - " + strings.Repeat("ef", 32) + "\n"
-	all := load(t, fstest.MapFS{"weir.yaml": {Data: []byte(everything)}, "keys": {Data: []byte(keys)}})
+	all := everythingPolicy(t)
 	add("little-stage", load(t, os.DirFS(root+"/examples/little-stage")), Options{Approximate: true})
 	add("everything", all, Options{})
 	add("everything without data", all, Options{LoseData: true})
@@ -131,6 +136,7 @@ func invariants(text string) []awscheck.Finding {
 // mistake is caught by one of the two. Only what our invariants do not see is
 // shown to the validator, which is the slower one.
 func TestSpec_A11_TemplatesAreSound(t *testing.T) {
+	t.Parallel()
 	sound := templates(t)
 	dir := t.TempDir()
 	var names, files []string
