@@ -157,7 +157,7 @@ func (e *Engine) Policy() *policy.Policy { return e.state.Load().policy }
 // and what it has let through since. On an error the policy in force stays.
 func (e *Engine) Reload(p *policy.Policy) error {
 	if e.book == nil && p.NeedsRecords() {
-		return errors.New("the policy has versions of plans, or plans from account.plan, and this store keeps no records of accounts: use memory:, bolt:, redis:// or dynamodb:")
+		return errors.New("the policy has versions of plans, or plans from account.plan, and this store keeps no records of accounts; memory:, bolt:, redis:// and dynamodb: stores do")
 	}
 	st := &state{policy: p, edge: e.edge, keep: e.keepFor(p), shared: map[*policy.Rule]weir.Limit{}, local: map[*policy.Rule]weir.Limit{}}
 	var edge []weir.Limit
