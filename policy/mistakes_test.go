@@ -33,7 +33,7 @@ func archive(text string) (names []string, files map[string]string) {
 func rendered(files map[string]string) string {
 	fsys := fstest.MapFS{}
 	for name, text := range files {
-		if name != "want" {
+		if name != "want" && name != "why" {
 			fsys[name] = &fstest.MapFile{Data: []byte(text)}
 		}
 	}
@@ -60,7 +60,11 @@ func TestMistakes(t *testing.T) {
 	if err != nil || len(paths) == 0 {
 		t.Fatalf("no cases in testdata/mistakes: %v", err)
 	}
-	for _, path := range paths {
+	single, err := filepath.Glob("testdata/codes/*.txt")
+	if err != nil || len(single) < 60 {
+		t.Fatalf("%d files in testdata/codes: %v", len(single), err)
+	}
+	for _, path := range append(paths, single...) {
 		t.Run(strings.TrimSuffix(filepath.Base(path), ".txt"), func(t *testing.T) {
 			text, err := os.ReadFile(path)
 			if err != nil {

@@ -85,6 +85,7 @@ WEIR_JSON=true. A flag on the command line wins.`,
 		return c.settle(cmd)
 	}
 	root.PersistentPostRunE = func(*cobra.Command, []string) error { return c.close() }
+	root.SetHelpCommand(newHelp(c))
 	root.AddCommand(
 		newDemo(c),
 		newProxy(c),
