@@ -80,7 +80,7 @@ func TestEveryCommandThatIsNamedExists(t *testing.T) {
 	if named < 50 {
 		t.Errorf("only %d commands were found: the test does not see what it should", named)
 	}
-	for _, wrong := range []string{"weir init", "weir store chek", "weir proxy --limt 10/s", "weir demo -x"} {
+	for _, wrong := range []string{"weir simulate", "weir store chek", "weir proxy --limt 10/s", "weir demo -x"} {
 		if notACommand(wrong) == "" {
 			t.Errorf("%q passes", wrong)
 		}

@@ -89,7 +89,7 @@ WEIR_JSON=true. A flag on the command line wins.`,
 	root.AddCommand(
 		newDemo(c),
 		newProxy(c),
-		newCheck(c),
+		newCheck(c), newInit(c),
 		newSchema(c),
 		newExplain(c),
 		newTest(c),
