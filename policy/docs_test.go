@@ -76,7 +76,7 @@ func (n *node) used(s *schema, at string, see func(string)) {
 
 // Every field of the file stands in docs/policy.md, in an example that loads.
 // Whoever adds a field adds an example.
-func TestEveryFieldIsInTheDocs(t *testing.T) {
+func TestCase_B250_EveryFieldIsInTheDocs(t *testing.T) {
 	text, err := os.ReadFile("../docs/policy.md")
 	if err != nil {
 		t.Fatal(err)
