@@ -5,14 +5,16 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"path/filepath"
 
 	"github.com/spf13/cobra"
 
 	"github.com/weirlabs/weir/policy"
+	"github.com/weirlabs/weir/policy/expression"
 )
 
 func newCheck(c *common) *cobra.Command {
-	var strict bool
+	var strict, effective bool
 	cmd := &cobra.Command{
 		Use:   "check [FILE...]",
 		Short: "Find the mistakes in a policy",
@@ -20,17 +22,42 @@ func newCheck(c *common) *cobra.Command {
 write instead. Without a FILE it reads the one of -c.
 ` + fmt.Sprintf(exitHelp, "there are errors, or warnings with --strict"),
 		Example: `  weir check
-  weir check --strict --json examples/little-stage/weir.yaml`,
+  weir check --strict --json examples/little-stage/weir.yaml
+  weir check --effective --environment staging`,
 		Annotations: map[string]string{formatsKey: "text,json,github,sarif"},
 		RunE: func(cmd *cobra.Command, files []string) error {
 			if len(files) == 0 {
 				files = []string{c.config}
 			}
+			if effective {
+				return printEffective(cmd, c, files)
+			}
 			return check(c, files, strict)
 		},
 	}
 	cmd.Flags().BoolVar(&strict, "strict", false, "warnings count as errors")
+	cmd.Flags().BoolVar(&effective, "effective", false, "print the policy with everything that it includes and every default")
 	return cmd
+}
+
+// printEffective prints one policy as it is in force.
+func printEffective(cmd *cobra.Command, c *common, files []string) error {
+	if len(files) != 1 || c.format != "text" {
+		return usage(cmd.CommandPath()+" --effective "+files[0], "--effective prints one policy, as YAML")
+	}
+	found, err := problemsOf(c, files[0])
+	if err != nil {
+		return err
+	}
+	text, err := policy.Effective(folder(filepath.Dir(files[0])), filepath.Base(files[0]), policy.Options{Environment: c.environment, File: files[0], CheckStore: checkStore, Expressions: expression.Compile})
+	if err != nil {
+		if err := writeProblems(c, found, nil); err != nil {
+			return err
+		}
+		return errNo{errors.New("the policy has mistakes"), true}
+	}
+	_, err = c.stdout.Write(text)
+	return err
 }
 
 // checkReport is the JSON of check.

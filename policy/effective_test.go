@@ -1,0 +1,88 @@
+package policy
+
+import (
+	"fmt"
+	"os"
+	"reflect"
+	"strings"
+	"testing"
+	"testing/fstest"
+
+	"github.com/weirlabs/weir"
+)
+
+// What a policy says of itself, with every default, means the same, and says the same
+// of itself.
+func TestEffectiveMeansTheSame(t *testing.T) {
+	docs, err := os.ReadFile("../docs/policy.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	texts := append(examplesOf(string(docs), "yaml"), little, places)
+	for _, text := range texts {
+		if fileOf(text) != "" {
+			continue
+		}
+		for _, env := range []string{"", "staging"} {
+			fsys := docFiles(t, string(docs))
+			fsys["weir.yaml"] = &fstest.MapFile{Data: []byte(text)}
+			o := Options{Expressions: Expressions, Environment: env}
+			p, err := Load(fsys, "weir.yaml", o)
+			if err != nil {
+				if env == "" {
+					t.Fatalf("%v\n%s", err, text)
+				}
+				continue
+			}
+			whole, err := Effective(fsys, "weir.yaml", o)
+			if err != nil {
+				t.Fatal(err)
+			}
+			fsys["weir.yaml"] = &fstest.MapFile{Data: whole}
+			q, err := Load(fsys, "weir.yaml", Options{Expressions: Expressions})
+			if err != nil {
+				t.Errorf("%v\n%s", err, whole)
+				continue
+			}
+			if len(p.rules) != len(q.rules) {
+				t.Fatalf("%d rules, and written out %d:\n%s", len(p.rules), len(q.rules), whole)
+			}
+			for i := range p.rules {
+				a, b := *p.rules[i], *q.rules[i]
+				// Where it stands is not what it says, and a message is compared by its words.
+				a.Line, b.Line = 0, 0
+				if messageOf(a.Denied.Message) != messageOf(b.Denied.Message) {
+					t.Errorf("%s: another message", a.Name)
+				}
+				if written(a.Limit) != written(b.Limit) {
+					t.Errorf("%s: %s, and written out %s", a.Name, a.Limit, b.Limit)
+				}
+				a.Limit, b.Limit = weir.Limit{}, weir.Limit{}
+				a.Denied.Message, b.Denied.Message = nil, nil
+				if !reflect.DeepEqual(a, b) {
+					t.Errorf("%+v\nwritten out:\n%+v\n%s", a, b, whole)
+				}
+			}
+			again, err := Effective(fsys, "weir.yaml", Options{Expressions: Expressions})
+			if err != nil || string(again) != string(whole) {
+				t.Errorf("written out twice it differs: %v\n%s\n%s", err, whole, again)
+			}
+			if !strings.Contains(string(whole), "log_keys: ") || !strings.Contains(string(whole), "ipv6_prefix: ") {
+				t.Errorf("defaults are missing:\n%s", whole)
+			}
+		}
+	}
+}
+
+// written is all that a limit says of itself: its burst, too.
+func written(l weir.Limit) string {
+	n, scale := l.Rate()
+	return fmt.Sprint(l.Name(), n, scale, l.Max(), l.Period(), l.IsBucket(), l.IsQuota(), l.OnCalendar(), l.Horizon())
+}
+
+func messageOf(m *Message) string {
+	if m == nil {
+		return "none"
+	}
+	return m.Text(&MessageData{Limit: "L", Count: 1, Unit: "U", Name: "N", Operation: "O", Plan: "P", Wait: "W", At: "A", UpgradeURL: "R"})
+}
