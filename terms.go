@@ -1,6 +1,9 @@
 package weir
 
-import "fmt"
+import (
+	"fmt"
+	"time"
+)
 
 // Metered is the same quota that refuses nothing: what is used beyond Max is
 // counted on in the same counter, so that it can be charged for. Decision.Used
@@ -55,4 +58,12 @@ func (l Limit) Noticed(percent ...int) (Limit, error) {
 		return l, fmt.Errorf("weir: %w", err)
 	}
 	return Limit{s}, nil
+}
+
+// Location is the zone of a calendar quota, and nil of any other limit.
+func (l Limit) Location() *time.Location {
+	if l.spec == nil {
+		return nil
+	}
+	return l.spec.Location()
 }

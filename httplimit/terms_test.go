@@ -275,3 +275,22 @@ application:
 		}
 	})
 }
+
+// Giving back is chosen by a limit for itself: one beside it that counts every
+// call refuses a client that always fails.
+func TestCase_B133_AClientThatAlwaysFails(t *testing.T) {
+	g := newGate(t, `
+weir: 1
+callers: {account: jwt.sub, ip: client_ip}
+application:
+  plans: {order: [free], free: {render: quota 3/day}}
+  operations: {render: {match: POST /render, count: on_success}}
+  limits: [{name: tries, match: POST /render, by: account, limit: 0.01/s burst 20}]
+`, status(500))
+	if got := g.count(30, "POST", "/render", "Test-Sub", "a"); got[500] != 20 || got[429] != 10 {
+		t.Errorf("%v, want 20 failures and then refusals", got)
+	}
+	if n := used(t, g, "a"); n != 0 {
+		t.Errorf("%d of the quota are charged for failures", n)
+	}
+}

@@ -8,7 +8,6 @@ import (
 	"net/http"
 	"reflect"
 	"sync"
-	"time"
 
 	"github.com/weirlabs/weir/engine"
 	"github.com/weirlabs/weir/engine/answer"
@@ -30,16 +29,7 @@ type Result struct {
 
 // LimitExceeded is a refusal as a Go error, whose type AppSync may show to the
 // client: see [Options.ReturnErrors]. It also is the errorInfo of a [Result].
-type LimitExceeded struct {
-	Operation         string    `json:"operation"` // of the plan; the limit's name outside plans
-	Limit             int64     `json:"limit"`     // capacity of a bucket, count of a window
-	Used              int64     `json:"used"`
-	ResetsAt          time.Time `json:"resetsAt"` // when the same call would pass
-	RetryAfterSeconds int64     `json:"retryAfterSeconds"`
-	Message           string    `json:"-"` // for people
-}
-
-func (e *LimitExceeded) Error() string { return e.Message }
+type LimitExceeded = answer.LimitExceeded
 
 // The errorType of refusals. Others are a policy.RequestError's: "unauthorized".
 const (
@@ -75,43 +65,32 @@ func (c *call) refusedResult() Result {
 		if c.outcome.Status == http.StatusServiceUnavailable {
 			r.ErrorType = typeLimitUnavailable
 		}
-		r.ErrorInfo = c.exceeded(v)
+		r.ErrorInfo = c.limitExceeded()
 	}
 	return r
 }
 
 // limitExceeded is the refusal as an error.
 func (c *call) limitExceeded() error {
-	if c.outcome.Err != nil {
-		return c.outcome.Err
-	}
-	if v := c.outcome.Speaks(); v != nil {
-		return c.exceeded(v)
+	plain := policy.Attributes{Method: http.MethodPost} // of a client that asks for no other language
+	if err := c.m.writer.Exceeded(&c.outcome, &plain); err != nil {
+		return err
 	}
 	return &LimitExceeded{Message: c.message()}
 }
 
-func (c *call) exceeded(v *engine.Verdict) *LimitExceeded {
-	e := &LimitExceeded{Operation: v.Rule.Operation, Limit: v.Limit.Max(), Used: v.Used, Message: c.message()}
-	if e.Operation == "" {
-		e.Operation = v.Rule.Name
-	}
-	e.RetryAfterSeconds, _ = answer.RetryAfter(&v.Decision)
-	e.ResetsAt = c.outcome.Time().Add(time.Duration(e.RetryAfterSeconds) * time.Second).UTC().Truncate(time.Second)
-	return e
-}
-
-// message is what the refusal's body says to people.
+// message is what the refusal says to people.
 func (c *call) message() string {
-	var body struct {
-		Message string `json:"message"`
+	plain := policy.Attributes{Method: http.MethodPost} // of a client that asks for no other language
+	switch err := c.m.writer.Exceeded(&c.outcome, &plain).(type) {
+	case *LimitExceeded:
+		return err.Message
+	case *policy.RequestError:
+		if err.Reason != "" { // why somebody is banned, only his record says
+			return err.Reason
+		}
 	}
-	plain := policy.Attributes{Method: http.MethodPost} // of a client that asks for no other form
-	r := c.m.writer.Refusal(&c.outcome, &plain)
-	if err := json.Unmarshal(r.Body, &body); err != nil || body.Message == "" {
-		return http.StatusText(c.outcome.Status)
-	}
-	return body.Message
+	return http.StatusText(c.outcome.Status)
 }
 
 // batchFunc serves the elements of a batch that are allowed, in order.

@@ -105,12 +105,6 @@ type Exemption struct {
 	Line    int      // of the file, from 1
 }
 
-// Denied is what a refusal says to people.
-type Denied struct {
-	Message    *Message // nil: the standard sentence
-	UpgradeURL string   // "" for none
-}
-
 // StatusRange is a range of HTTP statuses, both ends included.
 type StatusRange struct{ From, To int }
 

@@ -30,6 +30,12 @@ type MessageData struct {
 	Wait       string // "6 seconds"; above an hour in hours and minutes, above two days in days and hours
 	At         string // "15:00"
 	UpgradeURL string
+
+	Seconds  int64  // the wait in seconds, for languages that have no words here
+	Used     int64  // units that are used
+	Code     string // the refusal's kind for machines: "rate_limited"
+	DenialID string
+	Message  string // of a body: the sentence
 }
 
 // messageFields are the names of a message, with what stands for them.
@@ -46,14 +52,26 @@ var messageFields = []struct {
 	{"Wait", func(d *MessageData) string { return d.Wait }},
 	{"At", func(d *MessageData) string { return d.At }},
 	{"UpgradeURL", func(d *MessageData) string { return d.UpgradeURL }},
+	{"Seconds", func(d *MessageData) string { return strconv.FormatInt(d.Seconds, 10) }},
+	{"Used", func(d *MessageData) string { return strconv.FormatInt(d.Used, 10) }},
+	{"Code", func(d *MessageData) string { return d.Code }},
+	{"DenialID", func(d *MessageData) string { return d.DenialID }},
+	{"Message", func(d *MessageData) string { return d.Message }},
 }
 
 // Text is the message with the fields of a refusal in it.
-func (m *Message) Text(d *MessageData) string {
+func (m *Message) Text(d *MessageData) string { return m.Escaped(d, nil) }
+
+// Escaped is Text with every field made safe for the form of the text around it.
+func (m *Message) Escaped(d *MessageData, escape func(string) string) string {
 	var b strings.Builder
 	for _, p := range m.pieces {
 		if p.field != nil {
-			b.WriteString(p.field(d))
+			v := p.field(d)
+			if escape != nil {
+				v = escape(v)
+			}
+			b.WriteString(v)
 		} else {
 			b.WriteString(p.text)
 		}

@@ -387,18 +387,6 @@ func (l *loader) statusRange(n *node) StatusRange {
 	return StatusRange{a, b}
 }
 
-func (l *loader) deniedRows(to *Denied) []row {
-	return []row{
-		{"message", false, "The sentence; it knows {{.Limit}}, {{.Count}}, {{.Unit}}, {{.Name}}, {{.Operation}}, {{.Plan}}, {{.Wait}}, {{.At}} and {{.UpgradeURL}}.", value{textForm, func(n *node) {
-			var text string
-			if l.text("message", &text).read(n); text != "" {
-				to.Message = l.message(n)
-			}
-		}}},
-		{"upgrade_url", false, "Where a caller can get more: a path, or an https URL.", value{textForm, func(n *node) { l.link(n, &to.UpgradeURL) }}},
-	}
-}
-
 func (l *loader) link(n *node, to *string) {
 	if !l.is(n, scalar, "upgrade_url") {
 		return

@@ -24,6 +24,7 @@ import (
 type Writer struct {
 	faces atomic.Pointer[map[*policy.Rule]*face]
 	mu    sync.Mutex
+	zones zoneCache
 }
 
 // face is what responses show of a limit whatever the decision.

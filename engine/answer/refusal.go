@@ -58,12 +58,19 @@ func (w *Writer) Refusal(o *engine.Outcome, a *policy.Attributes) Response {
 	b := body{DenialID: o.DenialID}
 	var violated []string
 	kind := "about:blank"
+	var data policy.MessageData
 	switch v := o.Speaks(); {
 	case o.Err != nil:
 		b.Error, b.Message = o.Err.Code, o.Err.Reason
 		challenge(h, o)
 	case v != nil:
-		b.Error, b.Message, b.Limit = code(v), message(o, v), v.Rule.Name
+		var language string
+		b.Error, b.Limit = code(v), v.Rule.Name
+		if b.Message, language, data = w.message(o, a, v); v.Rule.Denied.Locales != nil {
+			if h["Vary"] = append(h["Vary"], "Accept-Language"); language != "" {
+				h["Content-Language"] = []string{language}
+			}
+		}
 		if v.Rule.Layer != policy.Edge {
 			b.UpgradeURL = v.Rule.Denied.UpgradeURL
 		}
@@ -85,7 +92,11 @@ func (w *Writer) Refusal(o *engine.Outcome, a *policy.Attributes) Response {
 		return trailersOnly(h, o, cmp.Or(b.Message, http.StatusText(o.Status)))
 	}
 	r := Response{Status: o.Status, Header: h}
-	if wantsProblem(a.Header["Accept"]) {
+	if v := o.Speaks(); v != nil && o.Err == nil && v.Rule.Denied.Body != nil && spoken(v) {
+		var contentType string
+		r.Body, contentType = ownBody(o, v, &b, &data)
+		h["Content-Type"] = []string{contentType}
+	} else if wantsProblem(a.Header["Accept"]) {
 		h["Content-Type"] = []string{"application/problem+json"}
 		p := problem{Type: kind, Title: title(o.Status, kind), Status: o.Status, Detail: b.Message, ViolatedPolicies: violated, body: b}
 		p.Message = ""

@@ -11,32 +11,31 @@ import (
 	"github.com/weirlabs/weir/policy"
 )
 
-// message is what a refusal says to people.
-func message(o *engine.Outcome, v *engine.Verdict) string {
-	wait := o.Time().Add(v.RetryAfter)
+// message is what a refusal says to people, in which language, and what it is made
+// of. The language is "" where the policy has not said.
+func (w *Writer) message(o *engine.Outcome, a *policy.Attributes, v *engine.Verdict) (text, language string, data policy.MessageData) {
 	seconds, again := RetryAfter(&v.Decision)
+	m, language := (*policy.Message)(nil), ""
+	if spoken(v) {
+		m, language = v.Rule.Denied.In(a.Header["Accept-Language"])
+	}
+	data = w.dataOf(o, a, v, language)
 	switch {
+	case m != nil:
+		text = m.Text(&data)
 	case v.Reason == weir.ReasonUnavailable:
-		return "This limit can't be checked right now. Try again in " + words(seconds) + "."
+		text = "This limit can't be checked right now. Try again in " + words(seconds) + "."
 	case !again:
-		return "This request costs " + strconv.FormatInt(v.Cost, 10) + ", and no more than " +
+		text = "This request costs " + strconv.FormatInt(v.Cost, 10) + ", and no more than " +
 			strconv.FormatInt(v.Limit.Max(), 10) + " can ever be allowed at once. Trying again does not help."
 	case v.Rule.Layer == policy.Edge:
-		return "Too many requests. Try again in " + words(seconds) + "."
+		text = "Too many requests. Try again in " + words(seconds) + "."
+	case v.Reason == weir.ReasonInFlight:
+		text = held(&data, v.Rule)
+	default:
+		text = sentence(&data, v.Rule)
 	}
-	count, unit := per(v.Limit)
-	data := policy.MessageData{
-		Limit: v.Limit.String(), Count: count, Unit: unit,
-		Name: v.Rule.Name, Operation: v.Rule.Operation, Plan: v.Rule.Plan,
-		Wait: words(seconds), At: clock(o.Time(), wait), UpgradeURL: v.Rule.Denied.UpgradeURL,
-	}
-	if m := v.Rule.Denied.Message; m != nil {
-		return m.Text(&data)
-	}
-	if v.Reason == weir.ReasonInFlight {
-		return held(&data, v.Rule)
-	}
-	return sentence(&data, v.Rule)
+	return text, language, data
 }
 
 // sentence is what a refusal says where the policy has no words of its own:
@@ -148,10 +147,10 @@ func counted(n int64, unit string) string {
 	return s
 }
 
-// clock is an instant in UTC by the clock, rounded up to the minute: "15:00",
+// clock is an instant by the clock of a zone, rounded up to the minute: "15:00",
 // and with its date when it is not today.
-func clock(now, at time.Time) string {
-	now, at = now.UTC(), at.UTC()
+func clock(now, at time.Time, zone *time.Location) string {
+	now, at = now.In(zone), at.In(zone)
 	if m := at.Truncate(time.Minute); m.Before(at) {
 		at = m.Add(time.Minute)
 	}

@@ -3,6 +3,7 @@ package plan
 import (
 	"fmt"
 	"slices"
+	"time"
 )
 
 // Terms that a limit may have beside its grammar: a quota that refuses nothing
@@ -231,4 +232,12 @@ func (s *Spec) Tell(known *Cells, n, stamp int64, w *Write) int64 {
 // keeps reports whether a field is this limit's: a counter, or a mark told of.
 func (s *Spec) keeps(f Field) bool {
 	return f.Kind&shadowBit == s.shadow && (f.Limit == s.id || s.marks != nil && f.Limit == s.marks.id)
+}
+
+// Location is the zone by whose calendar the windows go, or nil.
+func (s *Spec) Location() *time.Location {
+	if s.alg != calendar {
+		return nil
+	}
+	return s.loc
 }
