@@ -118,11 +118,11 @@ func (e *Engine) admit(ctx context.Context, edge []policy.Op, m *policy.Match, o
 }
 
 func (e *Engine) identify(ctx context.Context, a *policy.Attributes, o *Outcome) bool {
-	if e.o.Identify == nil {
+	if o.st.who == nil {
 		return true
 	}
 	sent := *a // so that only requests of which somebody is identified need memory for it
-	id, err := e.o.Identify(ctx, &sent)
+	id, err := o.st.who(ctx, &sent)
 	if err != nil {
 		o.refuse(ctx, err)
 		return false

@@ -97,7 +97,8 @@ type Engine struct {
 // state is what a reload replaces as a whole.
 type state struct {
 	policy *policy.Policy
-	edge   *weir.Limiter // the engine's edge, or its rest where the policy shares edge rules
+	who    func(context.Context, *policy.Attributes) (policy.Identity, error) // Options.Identify, or what ReloadWith was given
+	edge   *weir.Limiter                                                      // the engine's edge, or its rest where the policy shares edge rules
 	keep   func(weir.Key) time.Duration
 	shared map[*policy.Rule]weir.Limit // edge rules as this replica enforces them
 	local  map[*policy.Rule]weir.Limit // what this replica allows by itself without the store, of rules that say so
@@ -148,6 +149,10 @@ func New(o Options) (*Engine, error) {
 // Close releases the edge's memory. No call may follow it.
 func (e *Engine) Close() error { return e.memory.Close() }
 
+// Stats says what stands in front of the store has saved and met since the start.
+// A store in this process has nothing in front of it.
+func (e *Engine) Stats() weir.Stats { return e.rest.Stats() }
+
 // Policy is the one in force.
 func (e *Engine) Policy() *policy.Policy { return e.state.Load().policy }
 
@@ -156,10 +161,20 @@ func (e *Engine) Policy() *policy.Policy { return e.state.Load().policy }
 // memory; so does what this process knows of the store, such as that it is away
 // and what it has let through since. On an error the policy in force stays.
 func (e *Engine) Reload(p *policy.Policy) error {
+	who := e.o.Identify
+	if st := e.state.Load(); st != nil {
+		who = st.who
+	}
+	return e.ReloadWith(p, who)
+}
+
+// ReloadWith is Reload of a policy by which callers are verified in another way.
+// Both change at once: no request is judged by one and verified for the other.
+func (e *Engine) ReloadWith(p *policy.Policy, identify func(context.Context, *policy.Attributes) (policy.Identity, error)) error {
 	if e.book == nil && p.NeedsRecords() {
 		return errors.New("the policy has versions of plans, or plans from account.plan, and this store keeps no records of accounts; memory:, bolt:, redis:// and dynamodb: stores do")
 	}
-	st := &state{policy: p, edge: e.edge, keep: e.keepFor(p), shared: map[*policy.Rule]weir.Limit{}, local: map[*policy.Rule]weir.Limit{}}
+	st := &state{policy: p, who: identify, edge: e.edge, keep: e.keepFor(p), shared: map[*policy.Rule]weir.Limit{}, local: map[*policy.Rule]weir.Limit{}}
 	var edge []weir.Limit
 	for _, r := range p.Rules() {
 		inMemory := r.Layer == policy.Edge && !p.EdgeShared()

@@ -100,7 +100,7 @@ type explained struct {
 
 // course is how requests of the same kind fare that follow one another.
 type course struct {
-	AtOnce  int              // how many pass at one instant; at most [maxAtOnce]
+	AtOnce  int              // how many pass at one instant; at most maxAtOnce, 1 where nothing counts
 	Served  []time.Duration  // when the first ten are served, sent as early as they pass
 	refused *engine.Outcome  // the first at the first instant; nil for none
 	answer  *answer.Response // to it
@@ -230,6 +230,9 @@ func follow(ctx context.Context, e *virtual.Engine, a *policy.Attributes, who fu
 			break
 		}
 		c.AtOnce++
+		if len(o.Verdicts) == 0 {
+			break // nothing counts, and nothing ever will
+		}
 		if len(c.Served) < firstCalls {
 			c.Served = append(c.Served, 0)
 		}

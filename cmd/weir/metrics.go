@@ -25,6 +25,9 @@ type metrics struct {
 	seconds   prometheus.Histogram
 	units     *prometheus.CounterVec
 	quotas    quotaMetrics
+	reloads   *prometheus.CounterVec
+	inForce   prometheus.Gauge
+	loadedAt  prometheus.Gauge
 }
 
 func newMetrics() *metrics {
@@ -50,7 +53,21 @@ func newMetrics() *metrics {
 			Name: "weir_store_units_total", Help: "Units that the store charged, in its own measure: read or write.",
 		}, []string{"kind"}),
 	}
-	m.registry.MustRegister(m.requests, m.decisions, m.degraded, m.trips, m.seconds, m.units,
+	m.reloads = prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "weir_policy_reloads_total", Help: "Attempts to put a changed policy in force: done, or failed, which leaves the last good one in force.",
+	}, []string{"result"})
+	m.inForce = prometheus.NewGauge(prometheus.GaugeOpts{
+		Name: "weir_policy_last_reload_successful", Help: "1 while the policy file is in force, 0 while it has mistakes and an earlier one is.",
+	})
+	m.loadedAt = prometheus.NewGauge(prometheus.GaugeOpts{
+		Name: "weir_policy_loaded_timestamp_seconds", Help: "When the policy in force was read, in Unix seconds.",
+	})
+	for _, result := range []string{"done", "failed"} {
+		m.reloads.WithLabelValues(result) // so that an alert has a first value to compare with
+	}
+	m.inForce.Set(1)
+	m.loadedAt.SetToCurrentTime()
+	m.registry.MustRegister(m.requests, m.decisions, m.degraded, m.trips, m.seconds, m.units, m.reloads, m.inForce, m.loadedAt,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	m.quotas = newQuotaMetrics(m.registry)
 	return m
@@ -99,6 +116,47 @@ func (m *metrics) trip(_ context.Context, t weir.Trip) {
 	m.seconds.Observe(t.Took.Seconds())
 	m.units.WithLabelValues("read").Add(t.ReadUnits)
 	m.units.WithLabelValues("write").Add(t.WriteUnits)
+}
+
+// reloaded hears how an attempt to put a changed policy in force ended.
+func (m *metrics) reloaded(err error) {
+	if err != nil {
+		m.reloads.WithLabelValues("failed").Inc()
+		m.inForce.Set(0)
+		return
+	}
+	m.reloads.WithLabelValues("done").Inc()
+	m.inForce.Set(1)
+	m.loadedAt.SetToCurrentTime()
+}
+
+// of adds what stands in front of a store. It is asked when metrics are read.
+func (m *metrics) of(e *engine.Engine, s weir.Store) {
+	count := func(name, help string, value func(*weir.Stats) uint64) {
+		m.registry.MustRegister(prometheus.NewCounterFunc(prometheus.CounterOpts{Name: name, Help: help}, func() float64 {
+			stats := e.Stats()
+			return float64(value(&stats))
+		}))
+	}
+	count("weir_store_memo_refusals_total", "Calls that were refused by what the store said less than a second before, without asking it.", func(s *weir.Stats) uint64 { return s.Memo })
+	count("weir_store_coalesced_calls_total", "Calls that shared another's write.", func(s *weir.Stats) uint64 { return s.Coalesced })
+	count("weir_store_lost_replies_total", "Writes whose reply was lost, and whose outcome another attempt found.", func(s *weir.Stats) uint64 { return s.LostReplies })
+	count("weir_store_unknown_outcomes_total", "Writes of which nobody knows whether they were applied.", func(s *weir.Stats) uint64 { return s.Unknown })
+	count("weir_store_throttled_trips_total", "Round trips that the store refused because one item was too busy.", func(s *weir.Stats) uint64 { return s.Throttled })
+	count("weir_store_skipped_calls_total", "Calls for which the store was not asked, because it had just failed: its breaker was open.", func(s *weir.Stats) uint64 { return s.Skipped })
+	m.registry.MustRegister(
+		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "weir_store_breaker_open", Help: "1 while the store is left alone because it fails."}, func() float64 {
+			if e.Stats().Open {
+				return 1
+			}
+			return 0
+		}),
+		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "weir_store_clock_skew_seconds", Help: "By how much the store's clock is ahead of this machine's, as last seen."}, func() float64 {
+			if c, ok := s.(interface{ Skew() time.Duration }); ok {
+				return c.Skew().Seconds()
+			}
+			return e.Stats().Ahead.Seconds()
+		}))
 }
 
 // serve answers GET /metrics on an address of its own, so that clients of the

@@ -33,8 +33,13 @@ func (c *common) loadPolicy(path string) (*policy.Policy, error) {
 }
 
 func loadPolicyOf(path string, o policy.Options) (*policy.Policy, error) {
+	return loadPolicyFrom(folder(filepath.Dir(path)), path, o)
+}
+
+// loadPolicyFrom reads a policy by way of a file system that begins in its folder.
+func loadPolicyFrom(fsys fs.FS, path string, o policy.Options) (*policy.Policy, error) {
 	o.File, o.CheckStore, o.Expressions = path, checkStore, expression.Compile
-	return policy.Load(folder(filepath.Dir(path)), filepath.Base(path), o)
+	return policy.Load(fsys, filepath.Base(path), o)
 }
 
 // placeOf is where a finding is: in a file, or in a flag.

@@ -23,6 +23,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
 
 	"github.com/weirlabs/weir/internal/dynalite"
+	"github.com/weirlabs/weir/internal/redistest"
 	"github.com/weirlabs/weir/policy"
 )
 
@@ -293,6 +294,34 @@ func TestMetrics(t *testing.T) {
 	}
 	if res, _ := do(t, "GET", p.url+"/metrics"); res.StatusCode != 429 {
 		t.Errorf("/metrics on the service's port: %d, want it to be the service's", res.StatusCode)
+	}
+}
+
+// What stands in front of a store in another process is counted where it can be
+// looked at.
+func TestMetricsOfAStore(t *testing.T) {
+	up := newRecorder(t, nil)
+	redis := "redis://" + redistest.Start(t, redistest.Options{}).Addr
+	p := startWeir(t, nil, "proxy", "--to", up.URL, "--limit", "quota 2/hour", "--listen", "127.0.0.1:0", "--metrics", "127.0.0.1:0", "--store", redis)
+	at := strings.TrimPrefix(p.line("metrics on "), "metrics on ")
+	var body string
+	for range 50 { // what was refused less than a second before is refused without the store
+		do(t, "GET", p.url+"/")
+		if _, body = do(t, "GET", at); !strings.Contains(body, "\nweir_store_memo_refusals_total 0\n") {
+			break
+		}
+	}
+	for _, want := range []string{
+		"\nweir_store_memo_refusals_total 1\n", "\nweir_store_breaker_open 0\n", "\nweir_store_clock_skew_seconds ", "\nweir_store_lost_replies_total 0\n",
+		"\nweir_store_coalesced_calls_total 0\n", "\nweir_store_skipped_calls_total 0\n", "\nweir_store_throttled_trips_total 0\n", "\nweir_store_unknown_outcomes_total 0\n",
+		"\nweir_policy_last_reload_successful 1\n", "\nweir_policy_reloads_total{result=\"failed\"} 0\n",
+	} {
+		if !strings.Contains(body, want) {
+			t.Errorf("no %q in the metrics", want)
+		}
+	}
+	if problems, err := promlint.New(strings.NewReader(body)).Lint(); err != nil || len(problems) > 0 {
+		t.Errorf("names: %v, %v", problems, err)
 	}
 }
 

@@ -41,8 +41,9 @@ func newProxy(c *common) *cobra.Command {
 		Long: `Listen for HTTP, enforce the policy, and forward what may pass.
 
 The first line on stderr is "weir: listening on http://HOST:PORT"; the port
-accepts only when policy and store are ready. SIGHUP reads the policy again,
-SIGTERM lets requests under way and WebSockets end, for 30 seconds; a second one
+accepts only when policy and store are ready. The policy is read again when its file,
+or one that it names, is another one and rests, and at SIGHUP; one with mistakes is
+reported, and the one in force stays. SIGTERM lets requests under way and WebSockets end, for 30 seconds; a second one
 ends at once. Paths below /.weir/ are weir's own: /.weir/healthz, and /.weir/usage
 for what a caller has used.
 ` + fmt.Sprintf(exitHelp, "is not used"),
@@ -94,7 +95,7 @@ func runProxy(cmd *cobra.Command, c *common, f *proxyFlags) (err error) {
 			return err
 		}
 	}
-	load, equivalent, err := policySource(cmd, c, f)
+	load, files, equivalent, err := policySource(cmd, c, f)
 	if err != nil {
 		return err
 	}
@@ -112,7 +113,7 @@ func runProxy(cmd *cobra.Command, c *common, f *proxyFlags) (err error) {
 	defer held.release()
 	log := c.logger(held)
 	o := serverOptions{
-		load: load, policy: p, auth: auth.Options{Log: log}, target: target, listen: f.listen, tls: cert, h2c: f.h2c,
+		load: load, files: files, policy: p, auth: auth.Options{Log: log}, target: target, listen: f.listen, tls: cert, h2c: f.h2c,
 		replicas: f.replicas, shadow: f.shadow, allowedShare: f.allowedShare, log: log,
 	}
 	var watch weir.Observer
@@ -178,7 +179,7 @@ func runProxy(cmd *cobra.Command, c *common, f *proxyFlags) (err error) {
 		c.say("%s", h)
 	}
 	c.say("try: for i in $(seq 12); do curl -s -o /dev/null -w '%%{http_code}\\n' %s/; done", s.url())
-	stopReload := reloadOnHangup(ctx, s)
+	stopReload := s.followPolicy(ctx)
 	err = s.serve(ctx)
 	stopReload()
 	if err == nil && cmd.Context().Err() != nil {
@@ -188,23 +189,22 @@ func runProxy(cmd *cobra.Command, c *common, f *proxyFlags) (err error) {
 }
 
 // policySource says where the policy comes from: --limit or the file.
-func policySource(cmd *cobra.Command, c *common, f *proxyFlags) (load func() (*policy.Policy, error), equivalent []byte, err error) {
+func policySource(cmd *cobra.Command, c *common, f *proxyFlags) (load func() (*policy.Policy, error), files func() []string, equivalent []byte, err error) {
 	if f.limit == "" {
 		if cmd.Flags().Changed("by") {
-			return nil, nil, usage("weir proxy --to "+f.to+" --limit 10/s --by "+f.by, "--by without --limit says whom to count, but not how many")
+			return nil, nil, nil, usage("weir proxy --to "+f.to+" --limit 10/s --by "+f.by, "--by without --limit says whom to count, but not how many")
 		}
 		if _, err := os.Stat(c.config); errors.Is(err, os.ErrNotExist) {
-			return nil, nil, usage("weir proxy --to "+f.to+" --limit 10/s --by ip", "there is no policy file %s", c.config)
+			return nil, nil, nil, usage("weir proxy --to "+f.to+" --limit 10/s --by ip", "there is no policy file %s", c.config)
 		}
-		return func() (*policy.Policy, error) {
-			return loadPolicyOf(c.config, policy.Options{OnlyAuth: true, Environment: c.environment})
-		}, nil, nil
+		s := &sources{path: c.config, options: policy.Options{OnlyAuth: true, Environment: c.environment}}
+		return s.load, s.files, nil, nil
 	}
 	if cmd.Flags().Changed("config") {
-		return nil, nil, usage("weir proxy --to "+f.to+" -c "+c.config, "--limit stands in for a policy file; use it or -c, not both")
+		return nil, nil, nil, usage("weir proxy --to "+f.to+" -c "+c.config, "--limit stands in for a policy file; use it or -c, not both")
 	}
 	p, text, err := policy.FromLimit(f.limit, f.by)
-	return func() (*policy.Policy, error) { return p, nil }, text, err
+	return func() (*policy.Policy, error) { return p, nil }, nil, text, err
 }
 
 // storeOf is the URL of the store: of the command line, the policy, or the

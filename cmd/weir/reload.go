@@ -16,23 +16,28 @@ import (
 	"github.com/weirlabs/weir/policy"
 )
 
-// reloadOnHangup reads the policy again at every SIGHUP. The func that it
-// returns ends that.
-func reloadOnHangup(ctx context.Context, s *server) (stop func()) {
+// watchEvery is how often the policy's files are looked at. Two looks that agree
+// make a file rest.
+const watchEvery = 500 * time.Millisecond
+
+// followPolicy reads the policy again at every SIGHUP, and when its files are
+// others and rest. The func that it returns ends that.
+func (s *server) followPolicy(ctx context.Context) (stop func()) {
 	hangup := make(chan os.Signal, 1)
 	signal.Notify(hangup, syscall.SIGHUP)
 	ctx, cancel := context.WithCancel(ctx)
 	done := make(chan struct{})
+	w := newWatch(s)
+	tick := time.NewTicker(watchEvery)
 	go func() {
 		defer close(done)
+		defer tick.Stop()
 		for {
 			select {
 			case <-hangup:
-				if err := s.reload(ctx); err != nil {
-					s.o.log.Error("the policy was not reloaded; the one in force stays", "err", err)
-				} else {
-					s.o.log.Info("the policy was reloaded", "revision", s.engine.Policy().Revision())
-				}
+				w.read(ctx)
+			case <-tick.C:
+				w.look(ctx)
 			case <-ctx.Done():
 				return
 			}
@@ -45,6 +50,93 @@ func reloadOnHangup(ctx context.Context, s *server) (stop func()) {
 	}
 }
 
+// watch notices when the files of a server's policy are others.
+//
+// It looks, instead of being told by the system: links that are swapped, folders
+// that are mounted over a network and editors that replace files then need no
+// thought. A file is read when two looks in a row found it as it is, so that one
+// that is being written is left alone; see [sources] for one that changes while it
+// is read.
+type watch struct {
+	server *server
+	seen   map[string]fileState
+	moved  bool // since it was read, and not at rest yet
+}
+
+func newWatch(s *server) *watch {
+	w := &watch{server: s, seen: map[string]fileState{}}
+	for _, f := range w.states() {
+		w.seen[f.name] = f
+	}
+	return w
+}
+
+// states are those of the files to watch now.
+func (w *watch) states() []fileState {
+	if w.server.o.files == nil {
+		return nil
+	}
+	return statesOf(w.server.o.files())
+}
+
+// look reads the policy if its files are others than those that were read, and
+// rest.
+func (w *watch) look(ctx context.Context) {
+	changed := false
+	for _, f := range w.states() {
+		if !f.same(w.seen[f.name]) {
+			w.seen[f.name], changed = f, true
+		}
+	}
+	switch {
+	case changed:
+		w.moved = true
+	case w.moved:
+		w.read(ctx)
+	}
+}
+
+// read reads the policy now, and says what came of it.
+func (w *watch) read(ctx context.Context) {
+	s := w.server
+	before := map[string]fileState{}
+	for _, f := range w.states() {
+		before[f.name] = f
+	}
+	err := s.reload(ctx)
+	w.seen = map[string]fileState{}
+	for _, f := range w.states() { // it may name others now
+		w.seen[f.name] = f
+		if b, known := before[f.name]; known {
+			w.seen[f.name] = b
+		}
+	}
+	w.moved = errors.Is(err, errChanging) // and so read again once they rest
+	if w.moved {
+		s.o.log.Debug("the policy is being written")
+		return
+	}
+	if s.metrics != nil {
+		s.metrics.reloaded(err)
+	}
+	if err == nil {
+		s.o.log.Info("the policy was reloaded", "revision", s.engine.Policy().Revision())
+		return
+	}
+	const kept = "the policy was not reloaded; the one in force stays"
+	var mistakes policy.Problems
+	if !errors.As(err, &mistakes) {
+		s.o.log.Error(kept, "err", err)
+		return
+	}
+	for _, m := range mistakes {
+		if m.Severity == policy.Error {
+			s.o.log.Error(kept, "at", placeOf(m), "err", m.Message, "fix", m.Hint, "mistakes", len(mistakes))
+			return
+		}
+	}
+}
+
 // reload puts the policy file in force again. On an error the old one stays. It
 // says what does not follow the file, and who begins with a full limit by it.
 func (s *server) reload(ctx context.Context) error {
@@ -53,32 +145,48 @@ func (s *server) reload(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	if err := s.sameStore(p); err != nil {
+		return err
+	}
 	v, err := verifierOf(ctx, p.Auth(), s.o.auth)
 	if err != nil {
 		return err
 	}
-	if err := s.engine.Reload(p); err != nil {
+	if err := s.engine.ReloadWith(p, identifyBy(v)); err != nil {
 		return err
 	}
 	s.verifier.Store(v)
 	for _, w := range p.Warnings() {
 		s.o.log.Warn("policy: "+w.Message, "at", placeOf(w))
 	}
-	if s.o.storeOf != nil {
-		if text := s.o.storeOf(p); text != s.o.url.text {
-			next, err := parseStore(text) // may show no password
-			if err == nil {
-				s.o.log.Warn("the policy's store is another one now: counts stay where they are until a restart", "store", s.o.url.String(), "after_restart", next.String())
-			}
-		}
-	}
 	fresh, gone, err := changedCounters(ctx, old, p)
-	if err != nil {
-		return fmt.Errorf("the policy is in force, but not compared with the last one: %w", err)
-	}
-	if len(fresh)+len(gone) > 0 {
+	if err != nil { // the policy is in force all the same
+		s.o.log.Warn("the policy was not compared with the last one", "err", err)
+	} else if len(fresh)+len(gone) > 0 {
 		s.o.log.Warn("limits whose name, caller, mode, algorithm or window is new start with nothing used", "limits", strings.Join(fresh, ", "), "gone", strings.Join(gone, ", "))
 	}
+	return nil
+}
+
+// sameStore refuses a policy that names another store than the one that counts:
+// changing it would give every caller full limits. A policy that names none goes
+// on with the one that is open, and it is said when a restart would change that.
+func (s *server) sameStore(p *policy.Policy) error {
+	if s.o.storeOf == nil {
+		return nil
+	}
+	text := s.o.storeOf(p)
+	if text == s.o.url.text {
+		return nil
+	}
+	next, err := parseStore(text) // shows no password
+	switch {
+	case err != nil:
+		return err
+	case p.Store() != "":
+		return fmt.Errorf("the store cannot change while the proxy runs: it is %s, and the policy names %s; restart the proxy to move, or put the old store back", s.o.url.String(), next.String())
+	}
+	s.o.log.Warn("the policy's store is another one now: counts stay where they are until a restart", "store", s.o.url.String(), "after_restart", next.String())
 	return nil
 }
 

@@ -74,8 +74,8 @@ func TestReloadSaysWhatDoesNotFollow(t *testing.T) {
 	}
 	for _, c := range []struct{ policy, warns, usage string }{
 		{text("store: 'memory:'\n", "all", "quota 7/hour"), "", `"limit":7,"used":1,`},
-		{text("store: 'bolt:other.db'\n", "all", "quota 7/hour"), "store=memory: after_restart=bolt:other.db", `"limit":7,"used":1,`},
-		{text("store: 'redis://u:secret@127.0.0.1:1'\n", "all", "quota 7/hour"), "store=memory: after_restart=redis://127.0.0.1:1", `"used":1,`},
+		{text("store: 'bolt:other.db'\n", "all", "quota 9/hour"), "it is memory:, and the policy names bolt:other.db; restart the proxy", `"limit":7,"used":1,`},
+		{text("store: 'redis://u:secret@127.0.0.1:1'\n", "all", "quota 9/hour"), "it is memory:, and the policy names redis://127.0.0.1:1; restart", `"limit":7,"used":1,`},
 		{text("", "all", "quota 7/hour"), "store=memory: after_restart=bolt:weir.db", `"used":1,`},
 		{text("store: 'memory:'\n", "every", "quota 7/hour"), "limits=every gone=all", `"used":0,`},
 		{text("store: 'memory:'\n", "every", "7/hour"), `limits=every gone=""`, `"used":0,`},
@@ -85,7 +85,11 @@ func TestReloadSaysWhatDoesNotFollow(t *testing.T) {
 		if err := p.cmd.Process.Signal(syscall.SIGHUP); err != nil {
 			t.Fatal(err)
 		}
-		if p.line("the policy was reloaded"); c.warns == "" && (strings.Contains(p.log()[before:], "restart") || strings.Contains(p.log()[before:], "nothing used")) {
+		ended := "the policy was reloaded"
+		if strings.Contains(c.warns, "restart the proxy") || strings.Contains(c.warns, "; restart") {
+			ended = "the policy was not reloaded; the one in force stays"
+		}
+		if p.line(ended); c.warns == "" && (strings.Contains(p.log()[before:], "restart") || strings.Contains(p.log()[before:], "nothing used")) {
 			t.Errorf("warned of nothing:\n%s", p.log()[before:])
 		}
 		if said := p.log()[before:]; strings.Count(said, c.warns) != 1 && c.warns != "" {

@@ -43,6 +43,7 @@ type server struct {
 
 type serverOptions struct {
 	load   func() (*policy.Policy, error) // the policy, read anew
+	files  func() []string                // that it was read from; nil: there are none to watch
 	policy *policy.Policy                 // as load gave it first
 	store  weir.Store
 	url    storeURL // of store
@@ -78,10 +79,7 @@ func newServer(ctx context.Context, o serverOptions) (*server, error) {
 	s.verifier.Store(v)
 	eo := engine.Options{
 		Policy: o.policy, Store: o.store, Deadline: o.deadline, Replicas: o.replicas, CanGiveBack: true, Shadow: o.shadow,
-		Identify: func(ctx context.Context, a *policy.Attributes) (policy.Identity, error) {
-			return s.verifier.Load().Identify(ctx, a.Header)
-		},
-		Logger: o.log, LogKey: []byte(os.Getenv("WEIR_LOG_KEY")),
+		Identify: identifyBy(v), Logger: o.log, LogKey: []byte(os.Getenv("WEIR_LOG_KEY")),
 		Decisions: o.decisions, AllowedShare: o.allowedShare, Observer: o.observer,
 	}
 	if eo.Decided = o.decided; o.metrics != nil {
@@ -89,6 +87,9 @@ func newServer(ctx context.Context, o serverOptions) (*server, error) {
 	}
 	if s.engine, err = engine.New(eo); err != nil {
 		return nil, errUsage{err}
+	}
+	if s.metrics != nil {
+		s.metrics.of(s.engine, o.store)
 	}
 	h, err := s.handler()
 	if err != nil {
@@ -98,6 +99,13 @@ func newServer(ctx context.Context, o serverOptions) (*server, error) {
 	s.http.TLSConfig = o.tls
 	s.listener, err = listen("--listen", o.listen)
 	return s, err
+}
+
+// identifyBy lets a verifier say who calls.
+func identifyBy(v *auth.Verifier) func(context.Context, *policy.Attributes) (policy.Identity, error) {
+	return func(ctx context.Context, a *policy.Attributes) (policy.Identity, error) {
+		return v.Identify(ctx, a.Header)
+	}
 }
 
 // listen opens the address of a flag. One that is none is a usage error.

@@ -35,6 +35,16 @@ func (b *breaker) refuses(now time.Duration) bool {
 	return b.open && now < b.probeAt
 }
 
+// isOpen reports whether the store is left alone, but for calls that try.
+func (b *breaker) isOpen() bool {
+	if !b.failing.Load() {
+		return false
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.open
+}
+
 // allow reports whether a trip may be made at this time, which then is made and
 // learned from.
 func (b *breaker) allow(now time.Duration) bool {

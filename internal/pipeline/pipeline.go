@@ -113,6 +113,9 @@ type Stats struct {
 	Unknown     uint64 // writes of which nobody knows
 	Throttled   uint64 // trips that the store refused for an item's sake
 	Skipped     uint64 // calls that were not asked because the store had just failed
+
+	Open  bool          // the breaker is open now: the store is left alone
+	Ahead time.Duration // of the store's clock over this machine's, as last seen
 }
 
 type counters struct {
@@ -137,6 +140,7 @@ func (p *Pipeline) Stats() Stats {
 	return Stats{
 		Memo: c.memo.Load(), Coalesced: c.coalesced.Load(), Trips: c.trips.Load(), LostReplies: c.lost.Load(),
 		Unknown: c.unknown.Load(), Throttled: c.throttled.Load(), Skipped: c.skipped.Load(),
+		Open: p.breaker.isOpen(), Ahead: time.Duration(p.ahead.Load()),
 	}
 }
 
