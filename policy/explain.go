@@ -345,3 +345,26 @@ func baseName(rules []*Rule) string {
 	name, _, _ := strings.Cut(rules[0].Name, ".")
 	return name
 }
+
+// Addressing says how a caller's address is found: who may report one, how many
+// hops are walked, and what of an IPv6 address counts.
+func (p *Policy) Addressing() string {
+	var who []string
+	if p.addresses.proxies != nil {
+		for prefix := range p.addresses.proxies.AllSorted() {
+			who = append(who, prefix.String())
+		}
+	}
+	s := "the socket's peer"
+	if len(who) > 0 {
+		s = "reported by " + strings.Join(who, ", ")
+	}
+	if p.addresses.hops > 0 {
+		s += fmt.Sprintf(", %d hops", p.addresses.hops)
+	}
+	s += fmt.Sprintf(", IPv6 by /%d", p.addresses.v6)
+	for _, n := range p.addresses.nat64 {
+		s += ", NAT64 " + n.String()
+	}
+	return s
+}

@@ -23,6 +23,7 @@ type reportFlags struct {
 	from   []string
 	since  string
 	region string
+	shadow bool
 }
 
 func newReport(c *common) *cobra.Command {
@@ -37,6 +38,7 @@ was; refusals by a plan are callers a day. Logs may be in any order, in parts, a
 compressed with gzip; lines that are none are counted and never guessed at.
 ` + fmt.Sprintf(exitHelp, "never"),
 		Example: `  weir report --from decisions=decisions.jsonl
+  weir report --shadow --from decisions=decisions.jsonl
   weir report --from waf=aws-waf-logs.gz --from gateway=access.log.gz --from decisions=d1.jsonl --since 2026-06-01 --json`,
 		Annotations: map[string]string{formatsKey: "text,json,markdown"},
 		Args:        cobra.NoArgs,
@@ -44,6 +46,7 @@ compressed with gzip; lines that are none are counted and never guessed at.
 	}
 	fl := cmd.Flags()
 	fl.StringArrayVar(&f.from, "from", nil, "a log, plain or gzip: `[waf|gateway|decisions=]FILE`, - for standard input; may be repeated")
+	fl.BoolVar(&f.shadow, "shadow", false, "say instead whom limits that watch would have refused, and what would have spared them")
 	fl.StringVar(&f.since, "since", "", "pass over what is older than a `DATE`, as 2026-06-01, or than a time, as 30d or 12h")
 	fl.StringVar(&f.region, "region", "us-east-1", "AWS `REGION` whose prices to take")
 	return cmd
@@ -52,6 +55,13 @@ compressed with gzip; lines that are none are counted and never guessed at.
 const tryReport = "weir report --from decisions=decisions.jsonl"
 
 func runReport(ctx context.Context, c *common, f *reportFlags, now time.Time) error {
+	if f.shadow {
+		since, err := parseSince(f.since, now)
+		if err != nil {
+			return err
+		}
+		return reportShadow(ctx, c, f.from, since)
+	}
 	inputs, err := parseFrom(f.from, tryReport, "waf", "gateway", "decisions")
 	if err != nil {
 		return err
