@@ -179,7 +179,7 @@ func TestReplayIsWhatTheNewPolicyDoes(t *testing.T) {
 		calls := func(call func(time.Duration, string, string)) {
 			r := rand.New(rand.NewPCG(seed, seed))
 			at := time.Duration(0)
-			for range 3000 {
+			for range 1000 {
 				at += time.Duration(r.ExpFloat64() * float64(300*time.Millisecond))
 				call(at, fmt.Sprintf("caller-%d", r.IntN(1+r.IntN(6))), "/seats")
 			}
@@ -213,7 +213,7 @@ func TestReplayIsWhatTheNewPolicyDoes(t *testing.T) {
 			}
 		}
 		a := changes[0].Affected
-		if a.RefusedBefore != before || a.RefusedAfter != after || a.HurtCallers != hurt || a.HelpedCallers != helped || a.Requests != 3000 || a.Callers != 6 || !a.Replayed {
+		if a.RefusedBefore != before || a.RefusedAfter != after || a.HurtCallers != hurt || a.HelpedCallers != helped || a.Requests != 1000 || a.Callers != 6 || !a.Replayed {
 			t.Errorf("%v: %+v, the policies refuse %d and %d, hurt %d, help %d", limits, a, before, after, hurt, helped)
 		}
 	}
