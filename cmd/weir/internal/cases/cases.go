@@ -238,10 +238,7 @@ func (c *Case) wrong() (why []string) {
 // invalid is how a case says that credentials cannot be verified.
 const invalid = "invalid"
 
-var errInvalid = errors.New("not valid")
-
-// claims are those of the token; nil without one. The error is errInvalid for a
-// token that is said to be so.
+// claims are those of the token; nil without one, and for one that is invalid.
 func (r *Request) claims() (map[string]any, error) {
 	switch v := r.Token.(type) {
 	case nil:

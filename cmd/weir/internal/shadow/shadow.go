@@ -86,7 +86,6 @@ type limit struct {
 	room    weir.Limit // the same with room for everything; zero: not known
 	lim     *weir.Limiter
 	now     int64
-	most    int64 // that it can hold, as it is
 }
 
 type caller struct {
@@ -144,7 +143,6 @@ func (c *Collector) Add(ctx context.Context, d *engine.Record) error {
 func newLimit(k key) *limit {
 	l := &limit{Limit: Limit{Layer: k.layer, Name: k.name, Plan: k.plan, Text: k.text, Top: []Caller{}}, callers: map[string]*caller{}}
 	if as, err := weir.ParseLimit(k.text); err == nil {
-		l.most = as.Max()
 		if l.room, err = withRoom(as); err == nil {
 			clock := func() int64 { return l.now }
 			l.lim = weir.NewLimiter(memstore.New(memstore.Options{Now: clock, MaxKeys: maxCallers}), weir.Options{Now: clock})
