@@ -218,8 +218,8 @@ func (x *explained) storeCalls() int {
 	return n
 }
 
-// follow sends requests one after the other: first all at one instant, and then
-// each as early as it passes.
+// follow sends requests one after the other, each when the last one has succeeded:
+// first all at one instant, and then each as early as it passes.
 func follow(ctx context.Context, e *virtual.Engine, a *policy.Attributes, who func() (policy.Identity, error)) (c course) {
 	begin := e.Now()
 	for n := 0; n < maxAtOnce; n++ {
@@ -230,6 +230,7 @@ func follow(ctx context.Context, e *virtual.Engine, a *policy.Attributes, who fu
 			break
 		}
 		c.AtOnce++
+		_ = o.Settle(ctx, http.StatusOK) // in memory this cannot fail
 		if len(o.Verdicts) == 0 {
 			break // nothing counts, and nothing ever will
 		}
@@ -240,6 +241,7 @@ func follow(ctx context.Context, e *virtual.Engine, a *policy.Attributes, who fu
 	for tries := 0; len(c.Served) < firstCalls && c.refused != nil && tries < 4*firstCalls; tries++ {
 		o := e.Decide(ctx, a, who)
 		if o.Served() {
+			_ = o.Settle(ctx, http.StatusOK)
 			c.Served = append(c.Served, time.Duration(e.Now()-begin))
 			continue
 		}
