@@ -3,6 +3,7 @@ package generate
 import (
 	"fmt"
 	"math/big"
+	"slices"
 	"strings"
 	"time"
 
@@ -48,16 +49,17 @@ func plansOf(p *policy.Policy) (plans []UsagePlan, gaps []Gap) {
 			gaps = append(gaps, found...)
 		}
 	}
+	plans = slices.DeleteFunc(plans, func(u UsagePlan) bool { return u.Rate == "" && u.Quota == 0 })
 	return plans, gaps
 }
 
-// calendarOf are the periods of usage plans with the shortest and the nominal
+// calendarOf are the periods of usage plans with their nominal and their greatest
 // length in days.
 var calendarOf = []struct {
-	name string
-	unit string
-	days int64
-}{{"DAY", "day", 1}, {"WEEK", "week", 7}, {"MONTH", "month", 30}}
+	name       string
+	unit       string
+	days, most int64
+}{{"DAY", "day", 1, 1}, {"WEEK", "week", 7, 7}, {"MONTH", "month", 30, 31}}
 
 // largest is the largest count that API Gateway takes: an int32.
 const largest = 1<<31 - 1
@@ -77,7 +79,7 @@ func (u *UsagePlan) setQuota(r *policy.Rule) []Gap {
 	}
 	var best *big.Rat
 	for _, c := range calendarOf {
-		n := most(l, time.Duration(c.days)*24*time.Hour)
+		n := most(l, time.Duration(c.most)*24*time.Hour)
 		if rate := new(big.Rat).SetFrac(n, big.NewInt(c.days)); n.Cmp(big.NewInt(largest)) <= 0 && (best == nil || rate.Cmp(best) < 0) {
 			best = rate
 			u.Quota, u.Period = n.Int64(), c.name

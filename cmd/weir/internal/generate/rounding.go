@@ -19,12 +19,9 @@ func most(l weir.Limit, length time.Duration) *big.Int {
 		return count.Add(count, refill)
 	}
 	period := int64(l.Period().Duration())
-	windows := int64(length) / period
-	switch {
-	case l.IsQuota():
-		windows += 2 // one may end, and another one begin, within the interval
-	case int64(length)%period != 0:
-		windows++
+	windows := (int64(length)-1)/period + 1
+	if l.IsQuota() {
+		windows++ // one may be under way when the interval begins
 	}
 	return count.Mul(count, big.NewInt(windows))
 }
