@@ -8,7 +8,7 @@
 #           Stops at the table, which is protected. To lose all balances too, generate with --keep-data=false and apply that first.
 #
 # AWS differs from the policy here:
-# - line 30: partner-basic.quota-month: a usage plan's quota begins anew with every month of the calendar in UTC, and not as quota 100000/month does; nearest: quota 100000/month calendar (differs)
+# - line 32: partner-basic.quota-month: a usage plan's quota begins anew with every month of the calendar in UTC, and not as quota 100000/month does; nearest: quota 100000/month calendar (differs)
 terraform {
   required_providers {
     aws = {
@@ -371,7 +371,7 @@ resource "aws_cloudwatch_log_group" "access_log" {
   retention_in_days = 180
 }
 
-# examples/little-stage/weir.yaml:30: partner-basic: 10/s burst 20
+# examples/little-stage/weir.yaml:32: partner-basic: 10/s burst 20
 resource "aws_api_gateway_usage_plan" "plan_partner_basic" {
   name = "partner-basic"
   api_stages {
@@ -408,7 +408,7 @@ resource "aws_lambda_permission" "may_invoke" {
 }
 
 # Addresses for which the rule does not hold.
-# examples/little-stage/weir.yaml:24: rate-all: sliding 2000/5m
+# examples/little-stage/weir.yaml:26: rate-all: sliding 2000/5m
 resource "aws_wafv2_ip_set" "except_rate_all_v4" {
   scope              = "REGIONAL"
   ip_address_version = "IPV4"
@@ -416,7 +416,7 @@ resource "aws_wafv2_ip_set" "except_rate_all_v4" {
 }
 
 # Addresses for which the rule does not hold.
-# examples/little-stage/weir.yaml:24: rate-all: sliding 2000/5m
+# examples/little-stage/weir.yaml:26: rate-all: sliding 2000/5m
 resource "aws_wafv2_ip_set" "except_rate_all_v6" {
   scope              = "REGIONAL"
   ip_address_version = "IPV6"
@@ -444,7 +444,7 @@ resource "aws_wafv2_web_acl" "web_acl" {
     content_type = "APPLICATION_JSON"
     content      = "{\"error\":\"rate_limited\",\"message\":\"Too many requests. Try again in 300 seconds.\",\"retryAfterSeconds\":300}"
   }
-  # examples/little-stage/weir.yaml:24: rate-all: sliding 2000/5m
+  # examples/little-stage/weir.yaml:26: rate-all: sliding 2000/5m
   rule {
     name     = "rate-all"
     priority = 40
@@ -547,7 +547,7 @@ resource "aws_wafv2_web_acl" "web_acl" {
       }
     }
   }
-  # examples/little-stage/weir.yaml:25: rate-auth: sliding 100/5m
+  # examples/little-stage/weir.yaml:27: rate-auth: sliding 100/5m
   rule {
     name     = "rate-auth"
     priority = 41
