@@ -67,6 +67,12 @@ func edgeOf(p *policy.Policy, api API) (rules []EdgeRule, gaps []Gap) {
 			rules = append(rules, e)
 		}
 	}
+	rules, found := fit(rules)
+	return rules, append(gaps, found...)
+}
+
+// fit leaves out the last rules of more than a web ACL can have.
+func fit(rules []EdgeRule) (fitting []EdgeRule, gaps []Gap) {
 	if len(rules) > mostRateRules {
 		for _, e := range rules[mostRateRules:] {
 			gaps = append(gaps, gapOf(e.source, Looser, "leave it to the application, as the last by priority", "a web ACL has at most %d rate-based rules, and this is one more", mostRateRules))
