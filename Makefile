@@ -1,7 +1,7 @@
 # make help says what there is. Everything covers every module of go.work.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup check test fuzz bench bench-dynamo bench-lambda cover roundtrip
+.PHONY: help setup check test parity fuzz bench bench-dynamo bench-lambda cover roundtrip
 
 # The packages of all modules of the workspace, as patterns.
 packages = $$(go list -m -f '{{.Dir}}/...')
@@ -30,6 +30,9 @@ GROWTH ?= 10000000
 
 bench: setup ## weir beside its rivals and floors: one table, and docs/performance.md
 	go test -run='^$$' -bench='^BenchmarkAll$$' -benchtime=1x -timeout=1h ./bench -args -docs=$(CURDIR)/docs -growth=$(GROWTH)
+
+parity: setup ## 100,000 random steps on all four stores: no decision may differ, and foreign clients find the same
+	WEIR_PARITY_STEPS=100000 go test -run='^TestStoresAgree$$' -count=1 -timeout=1h -v .
 
 bench-packages: setup ## the benchmarks of every package
 	go test -run='^$$' -bench=. -benchmem $$(go list -m -f '{{.Dir}}/...' | grep -v '/bench/')

@@ -21,6 +21,15 @@ type script struct {
 	back   bool // the clock is set back at times
 	held   []*weir.Reservation
 	lines  []line
+	grain  time.Duration // what the clock counts in; 0 is nanoseconds
+}
+
+// pass moves the clock on, by one of its grains at least.
+func (s *script) pass(d time.Duration) {
+	if s.grain > 0 {
+		d = max(d.Truncate(s.grain), s.grain)
+	}
+	s.advance(d)
 }
 
 func scriptLimits(t testing.TB, back bool) []weir.Limit {
@@ -76,9 +85,9 @@ func (s *script) step() {
 	ctx := context.Background()
 	switch x := s.random.IntN(20); {
 	case x < 4:
-		s.advance([...]time.Duration{1, 300 * time.Millisecond, time.Second, 2*time.Second + 1, 20 * time.Second, time.Minute}[s.random.IntN(6)])
+		s.pass([...]time.Duration{1, 300 * time.Millisecond, time.Second, 2*time.Second + 1, 20 * time.Second, time.Minute}[s.random.IntN(6)])
 		if s.random.IntN(400) == 0 {
-			s.advance([...]time.Duration{time.Hour, 25 * time.Hour}[s.random.IntN(2)])
+			s.pass([...]time.Duration{time.Hour, 25 * time.Hour}[s.random.IntN(2)])
 		}
 		if s.back && s.random.IntN(200) == 0 {
 			s.advance([...]time.Duration{-time.Hour, -30 * time.Second}[s.random.IntN(2)])

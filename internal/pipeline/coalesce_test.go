@@ -400,3 +400,27 @@ func TestEstimateOfTheStoresClock(t *testing.T) {
 		})
 	}
 }
+
+// A refusal that carries a balance over to a changed limit has done so when it
+// answers: what the next call finds does not depend on who is faster.
+func TestTidyBeforeTheAnswer(t *testing.T) {
+	for _, o := range []Options{{NoMemo: true}, {NoCoalescing: true}} {
+		inBubble(t, o, func(b *bench) {
+			b.store.took = time.Millisecond
+			was, is := spec(b.T, "l", "2/s burst 4"), spec(b.T, "l", "1/m burst 4")
+			b.must(key("a"), was, 3)
+			if b.must(key("a"), is, 2) {
+				b.Fatal("3 and 2 of 4 are allowed")
+			}
+			b.store.mu.Lock()
+			defer b.store.mu.Unlock()
+			fits := false
+			for slot := range b.store.by[key("a")].All() {
+				fits = fits || slot.Field.Kind == plan.Interval && slot.Value == 60*second
+			}
+			if !fits {
+				b.Errorf("%+v: the item is still that of the former limit", o)
+			}
+		})
+	}
+}

@@ -73,7 +73,7 @@ func (p *Pipeline) lead(ctx context.Context, until time.Duration, l *lane, t *ta
 		}
 		trip.applied, trip.now, trip.err = pending.Answer(&s.next)
 		p.learn(trip)
-		if trip.err != nil {
+		if trip.err != nil || s.untidy(trip.now) {
 			s.hand(ctx, at, trip, nil)
 			return false, nil
 		}
@@ -81,10 +81,6 @@ func (p *Pipeline) lead(ctx context.Context, until time.Duration, l *lane, t *ta
 		s.got(trip.now, trip.applied >= 0, nil)
 	}
 	_, err = t.answered()
-	if len(s.due) > 0 {
-		s.hand(ctx, at, nil, nil)
-		return true, err
-	}
 	takes := s.takes
 	s.end()
 	p.goOn(l, at, takes)
@@ -119,12 +115,7 @@ func (s *service) hand(ctx context.Context, at time.Duration, first *outcome, pe
 			}
 			p.learn(first)
 		}
-		if len(s.pending) > 0 {
-			s.serve(first)
-		}
-		for _, w := range s.due {
-			s.clean(w)
-		}
+		s.serve(first)
 		done()
 		takes := s.takes
 		s.end()

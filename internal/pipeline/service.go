@@ -29,9 +29,8 @@ type service struct {
 	vain    int             // writes that did not hold, one after the other
 	write   [2]plan.Write   // what is offered: the first offered of them
 	offered int
-	trip    outcome      // of the caller's goroutine
-	later   []total      // scratch of allow
-	due     []plan.Write // housekeeping put off until callers have been answered
+	trip    outcome // of the caller's goroutine
+	later   []total // scratch of allow
 }
 
 // service begins to decide what waits in a lane; or one take alone.
@@ -67,7 +66,7 @@ func (p *Pipeline) service(l *lane, began time.Duration, alone *take) *service {
 func (s *service) end() {
 	s.batch.reset()
 	clear(s.pending[:cap(s.pending)])
-	s.ctx, s.l, s.due = nil, nil, nil
+	s.ctx, s.l = nil, nil
 	s.fresh, s.took, s.busy, s.vain = false, false, false, 0
 	s.p.services.Put(s)
 }
@@ -184,8 +183,11 @@ func (s *service) fail(err error) {
 
 // tidy makes the write that a refusal must not put off, or that a take could not
 // see to be due, if any. The next call tries again, so that a failure needs no
-// answer.
+// answer. While nobody may be kept waiting, none is due: see untidy.
 func (s *service) tidy(asks []Ask, taken bool) {
+	if s.ctx == nil {
+		return
+	}
 	var w plan.Write
 	due := false
 	for i := range asks {
@@ -193,16 +195,22 @@ func (s *service) tidy(asks []Ask, taken bool) {
 			due = asks[i].Spec.Tidy(&s.known, s.now, &w) || due
 		}
 	}
-	switch {
-	case !due:
-	case s.ctx == nil:
-		s.due = append(s.due, w)
-	default:
-		s.clean(w)
+	if due {
+		var state plan.Cells
+		_, _, _ = s.p.write(s.ctx, s.l, false, []plan.Write{w}, &state, nil)
 	}
 }
 
-func (s *service) clean(w plan.Write) {
-	var state plan.Cells
-	_, _, _ = s.p.write(s.ctx, s.l, false, []plan.Write{w}, &state, nil)
+// untidy reports whether what the store has just returned may need tidying for
+// a take without an answer.
+func (s *service) untidy(now int64) bool {
+	for _, t := range s.pending {
+		for i := range t.asks {
+			s.write[1].Reset()
+			if t.asks[i].Spec.Tidy(&s.next, now, &s.write[1]) {
+				return true
+			}
+		}
+	}
+	return false
 }
