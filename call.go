@@ -22,6 +22,39 @@ type call struct {
 	taken    int           // how many of order are taken
 	watching bool          // only shadows have not been asked
 	until    time.Duration // when a remote store must have decided all of them; 0 until the first is asked
+	lent     bool          // the pipeline may still hold some of this
+}
+
+// call is a Take of several ops, from the pool. ops are copied.
+func (l *Limiter) call(ops []Op) *call {
+	c, _ := l.calls.Get().(*call)
+	if c == nil {
+		c = &call{limiter: l}
+	}
+	c.ops = append(c.ops[:0], ops...)
+	return c
+}
+
+// done gives a call back whose Decision has been returned.
+func (c *call) done() {
+	if c.lent {
+		return
+	}
+	clear(c.ops)
+	clear(c.each)
+	clear(c.took)
+	c.taken, c.watching, c.until = 0, false, 0
+	c.limiter.calls.Put(c)
+}
+
+// room is a slice of n zeros, in the memory of an old one if that is enough.
+func room[T any](old []T, n int) []T {
+	if cap(old) < n {
+		return make([]T, n)
+	}
+	old = old[:n]
+	clear(old)
+	return old
 }
 
 func (c *call) take(ctx context.Context) (Decision, error) {
@@ -51,9 +84,7 @@ func (c *call) prepare() error {
 	if n > maxOps {
 		return fmt.Errorf("weir: %d ops in one call: at most %d", n, maxOps)
 	}
-	c.each = make([]Decision, n)
-	c.took = make([]taking, n)
-	c.order = make([]int, n)
+	c.each, c.took, c.order = room(c.each, n), room(c.took, n), room(c.order, n)
 	for i := range c.ops {
 		op := &c.ops[i]
 		cost, err := c.limiter.prepare(op)
@@ -134,6 +165,7 @@ func (c *call) takeItem(ctx context.Context, group []int) (refused bool, err err
 		c.watching = true
 		c.until = min(c.until, l.pipe.Until(4))
 	}
+	c.lent = true
 	asks, verdicts := c.asks(group)
 	keep := true // a call that goes on although nobody answered stays charged
 	for _, i := range group {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -57,6 +58,7 @@ type Limiter struct {
 	local    InProcess          // nil when the store is remote
 	pipe     *pipeline.Pipeline // to a remote store, and to what local can't decide
 	share    pipeline.Local     // what FailLocal counts
+	calls    sync.Pool          // of *call
 	caps     Caps
 	observer *Observer
 	now      func() int64
@@ -132,8 +134,10 @@ func (l *Limiter) Take(ctx context.Context, ops ...Op) (d Decision, err error) {
 		return l.takeOne(ctx, &ops[0])
 	}
 	if len(ops) != 1 {
-		c := call{limiter: l, ops: append([]Op(nil), ops...)}
-		return c.take(ctx)
+		c := l.call(ops)
+		d, err = c.take(ctx)
+		c.done()
+		return d, err
 	}
 	// One op on a store in this process: nothing is allocated, and little is
 	// written before Lock and after it, since both wait for what was written.

@@ -53,6 +53,10 @@ func (c *call) backwards() iter.Seq[[]int] {
 
 // undo gives back what was taken of narrower keys when a broader one refuses.
 func (c *call) undo(ctx context.Context) {
+	if c.taken == 0 {
+		return
+	}
+	c.lent = true
 	ctx, cancel := c.limiter.after(ctx)
 	defer cancel()
 	for group := range c.backwards() {

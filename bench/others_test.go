@@ -55,16 +55,13 @@ func onRedis(b *testing.B, r *report.Report) {
 				}
 			}
 			what := fmt.Sprintf("%d callers, %s", callers, mode)
-			// The store alone is held against the same rows.
-			for base, of := range []string{remote.Weir, remote.Store} {
+			// Each of weir's three is held against the same rows.
+			for _, of := range []struct{ name, what string }{{remote.Default, ""}, {remote.Weir, ", every call asks"}, {remote.Store, ", store alone"}} {
 				var rows, waits []report.Row
-				name := what
-				if base > 0 {
-					name += ", store alone"
-				}
+				name := what + of.what
 				for i, p := range peers {
 					ours := strings.HasPrefix(p.Name, "weir")
-					if ours && p.Name != of && (base > 0 || p.Name == remote.Store) {
+					if ours && p.Name != of.name {
 						continue
 					}
 					row, late := rates[i].row(name, p.Name, "/s"), p99[i].row(name, p.Name, "us")
