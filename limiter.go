@@ -38,7 +38,9 @@ type Options struct {
 
 	// NoMemo asks the store also for what it has refused within the last
 	// second. NoCoalescing gives every call a write of its own, and no memo.
-	NoMemo, NoCoalescing bool
+	// NoNonces gives writes no name: one whose reply was lost is not sent again,
+	// and its outcome stays unknown. NoBreaker asks a store however often it fails.
+	NoMemo, NoCoalescing, NoNonces, NoBreaker bool
 
 	// Observer hears of every decision. Nil is silent.
 	Observer *Observer
@@ -84,7 +86,7 @@ func NewLimiter(s Store, o Options) *Limiter {
 		Clock:    l.now,
 		Keep:     l.keepOf,
 		Errors:   pipeline.Errors{OutcomeUnknown: ErrOutcomeUnknown, Unreachable: ErrUnreachable, Throttled: ErrThrottled, Busy: ErrBusy, Open: errOpen},
-		OwnClock: l.caps.OwnClock, Nonces: l.caps.LossyReplies, Deadline: o.Deadline, NoMemo: o.NoMemo, NoCoalescing: o.NoCoalescing, Gap: l.caps.Gap,
+		OwnClock: l.caps.OwnClock, Nonces: l.caps.LossyReplies && !o.NoNonces, NoBreaker: o.NoBreaker, Deadline: o.Deadline, NoMemo: o.NoMemo, NoCoalescing: o.NoCoalescing, Gap: l.caps.Gap,
 	})
 	l.broken = l.Check(o.Limits...)
 	for _, limit := range o.Limits {

@@ -2,6 +2,7 @@ package weir_test
 
 import (
 	"context"
+	"errors"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -66,6 +67,9 @@ func TestR07_CallsThatSendNothingDoNotHoldUpRecovery(t *testing.T) {
 				_, _ = lim.Take(t.Context(), op)
 				<-time.After(c.every)
 			}
+			if !lim.Stats().Open {
+				t.Errorf("%s: the store is not said to be left alone", c.name)
+			}
 			store.broken.Store(false)
 			healed := time.Now()
 			for degraded := true; degraded; {
@@ -83,6 +87,41 @@ func TestR07_CallsThatSendNothingDoNotHoldUpRecovery(t *testing.T) {
 				degraded = d.Degraded
 			}
 			synctest.Wait()
+			if lim.Stats().Open {
+				t.Errorf("%s: the store is still said to be left alone", c.name)
+			}
 		})
 	}
+}
+
+// Each stage can be switched off. NoMemo and NoCoalescing are part of the tests
+// of what they save.
+func TestStagesAreSwitchedOff(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := newAway()
+		lim := weir.NewLimiter(store, weir.Options{NoBreaker: true})
+		op := weir.Op{Limit: limit(t, "quota 100/d"), OnFail: weir.FailAllow, Key: someone}
+		store.broken.Store(true)
+		for n := range int64(50) {
+			if d, err := lim.Take(t.Context(), op); err != nil || !d.Degraded || store.trips.Load() != n+1 {
+				t.Fatalf("call %d: %+v, %v, after %d trips", n, d, err, store.trips.Load())
+			}
+		}
+		if st := lim.Stats(); st.Skipped != 0 || st.Open {
+			t.Errorf("%+v", st)
+		}
+	})
+	synctest.Test(t, func(t *testing.T) {
+		attempts := 0
+		lim := weir.NewLimiter(trips(func(_ context.Context, _ weir.Key, tries []weir.Write, _ *weir.Cells) (int, int64, error) {
+			if attempts++; tries[0].Nonce != 0 {
+				t.Error("a nonce")
+			}
+			return -1, 0, weir.ErrOutcomeUnknown
+		}), weir.Options{NoNonces: true})
+		_, err := lim.Take(t.Context(), weir.Op{Limit: limit(t, "quota 100/d"), Key: someone})
+		if st := lim.Stats(); !errors.Is(err, weir.ErrOutcomeUnknown) || attempts != 1 || st.Unknown != 1 {
+			t.Errorf("%v after %d attempts, %+v", err, attempts, st)
+		}
+	})
 }

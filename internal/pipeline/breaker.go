@@ -10,6 +10,7 @@ import (
 // few failures in a row it is open: no call is sent. From time to time one call
 // may try, and its success closes the breaker.
 type breaker struct {
+	off     bool
 	failing atomic.Bool // whether there is a failure to look at: no lock without
 
 	mu       sync.Mutex
@@ -88,6 +89,9 @@ func (b *breaker) well() {
 
 // failed learns that it has not.
 func (b *breaker) failed(now time.Duration) {
+	if b.off {
+		return
+	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.failing.Store(true)

@@ -71,6 +71,7 @@ type Options struct {
 	OwnClock     bool          // the store judges by its own clock, and not by this machine's
 	Nonces       bool          // the store may lose replies
 	Deadline     time.Duration // of one decision
+	NoBreaker    bool
 	NoMemo       bool
 	NoCoalescing bool          // every call is a write of its own; the last state is a hint, and no memo
 	Items        int           // that are remembered; default 65,536
@@ -104,7 +105,7 @@ type Pipeline struct {
 	services sync.Pool // of *service
 }
 
-// Stats says what each stage has saved, as counts since the start.
+// Stats says what each stage has saved or met, as counts since the start.
 type Stats struct {
 	Memo        uint64 // calls that a memo refused
 	Coalesced   uint64 // calls that shared another's write
@@ -131,6 +132,7 @@ func New(o Options) *Pipeline {
 	p := &Pipeline{o: o, begun: time.Now()}
 	p.starter, _ = o.Store.(Starter)
 	p.lanes.max = o.Items
+	p.breaker.off = o.NoBreaker
 	return p
 }
 
