@@ -1,7 +1,7 @@
 # make help says what there is. Everything covers every module of go.work.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup check test parity fuzz bench bench-dynamo bench-lambda cover roundtrip
+.PHONY: help setup check test parity fuzz bench bench-packages bench-dynamo bench-lambda cover roundtrip
 
 # The packages of all modules of the workspace, as patterns.
 packages = $$(go list -m -f '{{.Dir}}/...')

@@ -65,6 +65,9 @@ type Store interface {
 	//
 	// An error means that nothing is known to have been applied. One that
 	// wraps [ErrOutcomeUnknown] means that something may have been.
+	//
+	// Apply must end with ctx: a call that does not keeps its key's others
+	// waiting, and nobody learns that the store does not answer.
 	Apply(ctx context.Context, item Key, tries []Write, state *Cells) (applied int, now int64, err error)
 
 	// Close releases what the store holds. No call may follow it.

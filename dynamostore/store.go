@@ -130,9 +130,12 @@ func (s *Store) Close() error { return nil }
 
 // Skew is how far DynamoDB's clock was ahead of this process's at the last
 // reply, to about half a second; negative when it was behind, 0 before the
-// first reply. A clock that is d ahead of the others admits once at most
-// min(burst, d x rate) too many; one that is behind starves. With the default
-// clock a difference of more than two seconds is corrected.
+// first reply. Of two clocks that differ by d, with d up to ten seconds, the one
+// ahead admits once at most min(burst, d x rate) too many, and the one behind
+// starves. Beyond that each takes what the other has written for a mistake of
+// somebody's clock and repairs it, again and again: such a limit is not kept. With
+// the default clock, which is corrected when it is more than two seconds off, that
+// does not happen; with an Options.Now of your own, keep it right.
 func (s *Store) Skew() time.Duration { return time.Duration(s.clock.measured.Load()) }
 
 // Apply implements [weir.Store]. It looks at the first of tries only and sends
