@@ -236,3 +236,18 @@ func TestCase_B145_WhatNoShareCanHoldIsUnavailable(t *testing.T) {
 	op.Key = someone
 	unavailable(op)
 }
+
+// An op without a share of its own has all of its limit.
+func TestShareIsTheWholeLimitByDefault(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := newAway()
+		store.broken.Store(true)
+		lim := weir.NewLimiter(store, weir.Options{})
+		op := weir.Op{Limit: limit(t, "quota 4/d"), OnFail: weir.FailLocal, Key: someone}
+		for n := range 6 {
+			if d, err := lim.Take(t.Context(), op); err != nil || d.Allowed != (n < 4) || !d.Degraded {
+				t.Errorf("call %d: %+v, %v", n, d, err)
+			}
+		}
+	})
+}

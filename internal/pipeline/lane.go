@@ -151,7 +151,7 @@ func (p *Pipeline) leave(ctx context.Context, l *lane, t *take, keep bool) (answ
 	why := t.why
 	switch {
 	case why != nil:
-	case t.sent || p.o.NoCoalescing:
+	case t.sent:
 		why = p.o.Errors.OutcomeUnknown
 	case l.gap > 0:
 		why = p.o.Errors.Throttled

@@ -12,6 +12,7 @@ import (
 // that or for a goroutine of the lane's.
 func (p *Pipeline) goes(l *lane, t *take, at time.Duration) bool {
 	if p.o.NoCoalescing {
+		t.sent = true // nothing waits in the lane
 		if p.starter != nil {
 			return true
 		}
