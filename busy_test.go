@@ -33,7 +33,7 @@ func TestR21_BusyKeysDoNotOpenTheBreaker(t *testing.T) {
 			if _, err := lim.Take(t.Context(), calm); err != nil {
 				t.Fatal(err)
 			}
-			end := time.Now().Add(time.Minute)
+			end := time.Now().Add(10 * time.Second)
 			crowd(12, func(i int) {
 				op := weir.Op{Limit: limit(t, "1000/s burst 1000"), Key: weir.NewKey("account", fmt.Sprint("busy", i))}
 				for time.Now().Before(end) {
@@ -46,7 +46,7 @@ func TestR21_BusyKeysDoNotOpenTheBreaker(t *testing.T) {
 				}
 			})
 			<-time.After(time.Second)
-			if st := lim.Stats(); st.Skipped > 0 || st.Unknown > 0 || st.Throttled < 1000 {
+			if st := lim.Stats(); st.Skipped > 0 || st.Unknown > 0 || st.Throttled < 500 {
 				t.Errorf("trips of %v: %+v", trip*time.Millisecond, st)
 			}
 			if d, err := lim.Take(t.Context(), calm); err != nil || !d.Allowed {

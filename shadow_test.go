@@ -3,6 +3,7 @@ package weir_test
 import (
 	"context"
 	"fmt"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -35,9 +36,9 @@ func TestR15_ShadowsDoNotUseUpTheTimeOfWhatCounts(t *testing.T) {
 		for _, watched := range []weir.Key{narrow, broad} {
 			synctest.Test(t, func(t *testing.T) {
 				store := newLossy(nil, 0).undisturbed()
-				bad := true
+				var well atomic.Bool
 				lim := weir.NewLimiter(trips(func(ctx context.Context, item weir.Key, tries []weir.Write, state *weir.Cells) (int, int64, error) {
-					if bad && item == watched && len(tries) > 0 {
+					if !well.Load() && item == watched && len(tries) > 0 {
 						if err := c.way(ctx); err != nil {
 							return -1, 0, err
 						}
@@ -65,7 +66,7 @@ func TestR15_ShadowsDoNotUseUpTheTimeOfWhatCounts(t *testing.T) {
 					<-time.After(50 * time.Millisecond)
 				}
 				<-time.After(5 * time.Second)
-				bad = false
+				well.Store(true)
 				each, err := lim.Peek(t.Context(), shadow)
 				if err != nil {
 					t.Fatal(err)
