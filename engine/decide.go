@@ -22,6 +22,7 @@ func (e *Engine) Decide(ctx context.Context, a *policy.Attributes, o *Outcome) {
 	if o.Limited() {
 		o.DenialID = denialID()
 		o.lengthen()
+		e.keepDenial(ctx, o)
 	}
 	if o.Limited() || o.Degraded || e.lines.outages.Load() != 0 {
 		e.observe(ctx, o)

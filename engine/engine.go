@@ -65,6 +65,10 @@ type Options struct {
 	Decisions    func(Record)
 	AllowedShare float64
 
+	// KeepDenials notes in the store's records, where it has any, why requests were
+	// refused, bounded in number and in time: see [FindDenial].
+	KeepDenials bool
+
 	// Noticed hears of every mark of a quota that a call reaches, and of what is
 	// used beyond a metered one, in the goroutine that decided. Both are logged, and
 	// in the decision log, without it.
@@ -89,7 +93,9 @@ type Engine struct {
 	lines   lines
 	usage   usageCache
 	open    openCalls
-	lookups lookups                      // of the ids of refused requests
+	lookups lookups      // of the ids of refused requests
+	denied  weir.Records // keeps refusals; nil when nobody asked for that
+	denials denials
 	failure atomic.Pointer[storeFailure] // the last one
 	book    *account.Book                // nil when the store keeps no records
 }
@@ -130,6 +136,9 @@ func New(o Options) (*Engine, error) {
 	}})
 	e.lines.log, e.lines.now = o.Logger, e.now
 	if r, ok := o.Store.(weir.Records); ok {
+		if o.KeepDenials {
+			e.denied = r
+		}
 		e.book = account.NewBook(account.Options{Records: r, Deadline: o.Deadline, MaxKeep: o.Store.Caps().MaxKeep, Logger: o.Logger, Now: o.Now})
 	}
 	e.edge = weir.NewLimiter(e.memory, weir.Options{Observer: o.Observer})

@@ -3,6 +3,7 @@ package memstore_test
 import (
 	"context"
 	"testing"
+	"time"
 
 	"github.com/weirlabs/weir"
 	"github.com/weirlabs/weir/memstore"
@@ -52,5 +53,21 @@ func BenchmarkTake(b *testing.B) {
 				}
 			}
 		})
+	}
+}
+
+// A record with an end is read by the machine's clock where no other is given.
+func TestRecordsEndByTheMachinesClock(t *testing.T) {
+	s := memstore.New(memstore.Options{})
+	defer s.Close()
+	ctx := context.Background()
+	for key, ends := range map[string]time.Duration{"over": -time.Second, "not yet": time.Hour} {
+		if err := s.Put(ctx, key, []byte("x"), "", time.Now().Add(ends)); err != nil {
+			t.Fatal(err)
+		}
+		value, _, err := s.Get(ctx, key)
+		if err != nil || (len(value) == 1) != (ends > 0) {
+			t.Errorf("%s: %q, %v", key, value, err)
+		}
 	}
 }

@@ -32,10 +32,18 @@ func (s *Store) Get(_ context.Context, key string) ([]byte, string, error) {
 	return slices.Clone(r.value), r.version, nil
 }
 
+// time is the store's now: that of a clock that was given, else the machine's.
+func (s *Store) time() int64 {
+	if s.now != nil {
+		return s.now()
+	}
+	return s.wall + int64(time.Since(s.base))
+}
+
 // record returns what is there and has not expired.
 func (s *Store) record(key string) record {
 	r := s.records.by[key]
-	if !r.expiresAt.IsZero() && !r.expiresAt.After(time.Unix(0, s.now())) {
+	if !r.expiresAt.IsZero() && !r.expiresAt.After(time.Unix(0, s.time())) {
 		delete(s.records.by, key)
 		return record{}
 	}

@@ -8,6 +8,7 @@
 //	weir cost --rps 3                            what the policy costs on AWS in a month
 //	weir report --from decisions=FILE            what each layer stopped, and what that cost
 //	weir usage --account customer-42             what an account has used of its limits
+//	weir why 3k2v9q8r1m0aa                       why somebody was refused, by the id in the refusal
 //	weir accounts set customer-42 --plan pro     plans, versions and bans of single accounts
 //	weir generate cloudformation -o aws          the policy as infrastructure for AWS
 //	weir drift --from waf=acl.json               what is live on AWS against the policy

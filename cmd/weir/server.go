@@ -51,14 +51,15 @@ type serverOptions struct {
 
 	storeOf func(*policy.Policy) string // that a policy would be served with; nil: always the same
 
-	target   *url.URL
-	listen   string
-	tls      *tls.Config // nil: plain HTTP
-	h2c      bool
-	replicas int
-	shadow   bool
-	drain    time.Duration // at a shutdown; 0: drainTime
-	deadline time.Duration // of one decision of the store; 0: the engine's default
+	target      *url.URL
+	listen      string
+	tls         *tls.Config // nil: plain HTTP
+	h2c         bool
+	replicas    int
+	shadow      bool
+	keepDenials bool          // in the store's records, for weir why
+	drain       time.Duration // at a shutdown; 0: drainTime
+	deadline    time.Duration // of one decision of the store; 0: the engine's default
 
 	decisions    func(engine.Record)
 	allowedShare float64
@@ -78,7 +79,7 @@ func newServer(ctx context.Context, o serverOptions) (*server, error) {
 	}
 	s.verifier.Store(v)
 	eo := engine.Options{
-		Policy: o.policy, Store: o.store, Deadline: o.deadline, Replicas: o.replicas, CanGiveBack: true, Shadow: o.shadow,
+		Policy: o.policy, Store: o.store, Deadline: o.deadline, Replicas: o.replicas, CanGiveBack: true, KeepDenials: o.keepDenials, Shadow: o.shadow,
 		Identify: identifyBy(v), Logger: o.log, LogKey: []byte(os.Getenv("WEIR_LOG_KEY")),
 		Decisions: o.decisions, AllowedShare: o.allowedShare, Observer: o.observer,
 	}
