@@ -17,7 +17,6 @@ require (
 require (
 	github.com/cespare/xxhash/v2 v2.3.0 // indirect
 	github.com/dustin/go-humanize v1.0.1 // indirect
-	github.com/expr-lang/expr v1.17.8 // indirect
 	github.com/gaissmai/bart v0.30.0 // indirect
 	github.com/go-analyze/bulk v0.1.6 // indirect
 	github.com/goccy/go-yaml v1.19.2 // indirect
