@@ -48,7 +48,9 @@ func (l *loader) compile(c *config) *Policy {
 	k.compilePlans()
 	k.compileLimits()
 	k.compileAuth()
-	p.compileKeep()
+	if !k.failed() {
+		p.compileKeep() // it relies on every rule having its limits
+	}
 	k.compileOnce()
 	p.compileNeeds()
 	k.compileStore()

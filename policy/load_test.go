@@ -23,7 +23,6 @@ import (
 // What would keep the parser busy for minutes is refused before it sees it.
 func TestHostileFiles(t *testing.T) {
 	fill := func(s string, n int) string { return strings.Repeat(s, n/len(s)) }
-	const most = maxFile - 100
 	for name, c := range map[string]struct{ text, want string }{
 		"too large":        {fill("a: 1\n", maxFile+10), "at most 1048576 are read"},
 		"brackets":         {"a: " + fill("[", 4000), "nested deeper than 64"},
