@@ -49,9 +49,9 @@ func (l *loader) compile(c *config) *Policy {
 	k.compileLimits()
 	k.compileAuth()
 	if !k.failed() {
-		p.compileKeep() // it relies on every rule having its limits
+		p.compileKeep() // both rely on every rule having its limits
+		k.compileOnce()
 	}
-	k.compileOnce()
 	p.compileNeeds()
 	k.compileStore()
 	k.tooMany(Edge)
