@@ -24,13 +24,14 @@ type explainedCode struct {
 // is the first.
 func explainedCodes() []explainedCode {
 	var out []explainedCode
-	for _, part := range strings.Split(codesText, "== ")[1:] {
+	for _, part := range strings.Split("\n"+codesText, "\n== WEIR")[1:] {
+		part = "WEIR" + part
 		name, rest, _ := strings.Cut(part, " ==\n")
 		code, _, _ := strings.Cut(name, "-")
 		if len(out) > 0 && out[len(out)-1].code == code {
 			continue
 		}
-		sections := strings.Split(rest, "-- ")
+		sections := strings.Split("\n"+rest, "\n-- ")
 		e := explainedCode{code: code}
 		for _, s := range sections {
 			name, text, _ := strings.Cut(s, " --\n")
