@@ -61,7 +61,7 @@ func TestAFileOfJunkIsCheap(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			// All of it, and parts: the dearest is the longest that is read at all.
-			for n := min(len(text), maxFile); n > 20_000; n /= 2 {
+			for n := min(len(text), maxFile); n > 20_000; n /= 4 {
 				spent, took, err := costOf(text[:n])
 				if err == nil && n == len(text) {
 					t.Error("it loads")

@@ -141,7 +141,7 @@ func Load(fsys fs.FS, name string, o Options) (*Policy, error) {
 }
 
 // beginning is what helps those who have no policy yet.
-const beginning = "begin with a copy of examples/little-stage/weir.yaml, or with what `weir proxy --to http://localhost:3000 --limit 10/s` prints"
+const beginning = "begin with `weir init`, or with what `weir proxy --to http://localhost:3000 --limit 10/s` prints"
 
 func readAll(fsys fs.FS, name string) ([]byte, error) {
 	f, err := fsys.Open(name)
