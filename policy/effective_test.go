@@ -2,8 +2,10 @@ package policy
 
 import (
 	"fmt"
+	"maps"
 	"os"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"testing/fstest"
@@ -49,16 +51,18 @@ func TestEffectiveMeansTheSame(t *testing.T) {
 			}
 			for i := range p.rules {
 				a, b := *p.rules[i], *q.rules[i]
-				// Where it stands is not what it says, and a message is compared by its words.
+				// Where it stands is not what it says, and messages are compared by their words.
 				a.Line, b.Line = 0, 0
-				if messageOf(a.Denied.Message) != messageOf(b.Denied.Message) {
-					t.Errorf("%s: another message", a.Name)
+				if x, y := wordsSaid(&a.Denied), wordsSaid(&b.Denied); x != y {
+					t.Errorf("%s: %s, and written out %s", a.Name, x, y)
 				}
 				if written(a.Limit) != written(b.Limit) {
 					t.Errorf("%s: %s, and written out %s", a.Name, a.Limit, b.Limit)
 				}
 				a.Limit, b.Limit = weir.Limit{}, weir.Limit{}
-				a.Denied.Message, b.Denied.Message = nil, nil
+				for _, d := range []*Denied{&a.Denied, &b.Denied} {
+					d.Message, d.Body, d.Locales = nil, nil, nil
+				}
 				if !reflect.DeepEqual(a, b) {
 					t.Errorf("%+v\nwritten out:\n%+v\n%s", a, b, whole)
 				}
@@ -80,9 +84,17 @@ func written(l weir.Limit) string {
 	return fmt.Sprint(l.Name(), n, scale, l.Max(), l.Period(), l.IsBucket(), l.IsQuota(), l.OnCalendar(), l.Horizon())
 }
 
-func messageOf(m *Message) string {
-	if m == nil {
-		return "none"
+// wordsSaid is what a refusal says, in every language.
+func wordsSaid(d *Denied) string {
+	text := func(m *Message) string {
+		if m == nil {
+			return "none"
+		}
+		return m.Text(&MessageData{Limit: "L", Count: 1, Unit: "U", Name: "N", Operation: "O", Plan: "P", Wait: "W", At: "A", UpgradeURL: "R"})
 	}
-	return m.Text(&MessageData{Limit: "L", Count: 1, Unit: "U", Name: "N", Operation: "O", Plan: "P", Wait: "W", At: "A", UpgradeURL: "R"})
+	said := text(d.Message) + "|" + text(d.Body)
+	for _, language := range slices.Sorted(maps.Keys(d.Locales)) {
+		said += "|" + language + ": " + text(d.Locales[language])
+	}
+	return said
 }
