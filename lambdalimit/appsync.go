@@ -4,10 +4,13 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"reflect"
 	"sync"
+
+	"github.com/aws/aws-lambda-go/lambda/messages"
 
 	"github.com/weirlabs/weir/engine"
 	"github.com/weirlabs/weir/engine/answer"
@@ -38,22 +41,35 @@ const (
 	typeOther            = "Error"            // of whoever fails without saying how
 )
 
-// result settles a call by its handler's result, and wraps it.
-func (c *call) result(out any) Result {
-	r, ok := out.(Result)
-	if p, isPointer := out.(*Result); isPointer && p != nil {
-		r, ok = *p, true
-	}
-	if !ok {
-		r = Result{Data: out}
+// result settles a call by what its handler returned, as a Result that can be
+// encoded. own reports that the handler made one itself.
+func (c *call) result(out any, err error) (r Result, own bool, _ error) {
+	if err == nil {
+		r, own, err = resultOf(out)
 	}
 	status := http.StatusOK
-	if r.ErrorMessage != "" {
+	if err != nil || r.ErrorMessage != "" {
 		status = http.StatusInternalServerError
-		r.ErrorType = cmp.Or(r.ErrorType, typeOther)
 	}
 	c.settle(status)
-	return r
+	return r, own, err
+}
+
+func resultOf(out any) (r Result, own bool, err error) {
+	r, own = out.(Result)
+	if p, isPointer := out.(*Result); isPointer && p != nil {
+		r, own = *p, true
+	}
+	if !own {
+		r.Data = out
+	}
+	if r.ErrorMessage != "" {
+		r.ErrorType = cmp.Or(r.ErrorType, typeOther)
+	}
+	if r.Data, err = textOf(r.Data); err == nil {
+		_, err = marshal(r.ErrorInfo)
+	}
+	return r, own, err
 }
 
 func (c *call) refusedResult() Result {
@@ -93,39 +109,48 @@ func (c *call) message() string {
 	return http.StatusText(c.outcome.Status)
 }
 
-// batchFunc serves the elements of a batch that are allowed, in order.
-type batchFunc func(ctx context.Context, calls []*call) ([]Result, error)
+// returned is what a handler returned for one element of a batch.
+type returned struct {
+	out any
+	err error
+}
+
+// batchFunc serves the elements of a batch that are allowed, in order. Its error
+// is that of all of them.
+type batchFunc func(ctx context.Context, calls []*call) ([]returned, error)
 
 // WrapBatch is [Wrap] for a resolver that AppSync invokes with a batch and that
 // answers all its elements at once. Every element is a call of its own: those
 // that a limit refuses are left out, and the handler gets the others in their
 // order. It must return as many results as it gets elements; one that is a
 // [Result] with an ErrorMessage has failed by itself, an error fails them all.
+// Its context holds no decision, since there is one for each element.
 func WrapBatch[In, Out any](handler func(context.Context, []In) ([]Out, error), e *engine.Engine, o Options) Func {
 	m := newMiddleware(e, o)
-	next := func(ctx context.Context, calls []*call) ([]Result, error) {
-		in := make([]In, len(calls))
+	next := func(ctx context.Context, calls []*call) ([]returned, error) {
+		all := make([]returned, len(calls))
+		var in []In
+		var at []int
 		for i, c := range calls {
-			if err := json.Unmarshal(c.event.payload, &in[i]); err != nil {
-				return nil, err
+			var one In
+			if all[i].err = json.Unmarshal(c.event.payload, &one); all[i].err == nil {
+				in, at = append(in, one), append(at, i)
 			}
-			defer c.guard()()
+		}
+		if len(in) == 0 {
+			return all, nil
 		}
 		out, err := handler(ctx, in)
 		if err == nil && len(out) != len(in) {
 			err = fmt.Errorf("lambdalimit: the resolver was given %d elements and returned %d results; it must return one for each, in order", len(in), len(out))
 		}
 		if err != nil {
-			for _, c := range calls {
-				c.settle(http.StatusInternalServerError)
-			}
 			return nil, err
 		}
-		results := make([]Result, len(out))
-		for i, c := range calls {
-			results[i] = c.result(out[i])
+		for i := range out {
+			all[at[i]].out = out[i]
 		}
-		return results, nil
+		return all, nil
 	}
 	return func(ctx context.Context, payload json.RawMessage) (any, error) {
 		if isBatch(payload) {
@@ -141,18 +166,12 @@ func WrapBatch[In, Out any](handler func(context.Context, []In) ([]Out, error), 
 
 // each serves the elements one by one.
 func each(next nextFunc) batchFunc {
-	return func(_ context.Context, calls []*call) ([]Result, error) {
-		results := make([]Result, len(calls))
+	return func(_ context.Context, calls []*call) ([]returned, error) {
+		all := make([]returned, len(calls))
 		for i, c := range calls {
-			out, err := c.run(next)
-			if err != nil {
-				c.settle(http.StatusInternalServerError)
-				results[i] = Result{ErrorMessage: err.Error(), ErrorType: typeName(err)}
-				continue
-			}
-			results[i] = c.result(out)
+			all[i].out, all[i].err = next(c.ctx, c.event.payload)
 		}
-		return results, nil
+		return all, nil
 	}
 }
 
@@ -169,35 +188,43 @@ func (m *middleware) batch(ctx context.Context, payload []byte, next batchFunc) 
 }
 
 // results decides every element, all at the same time so that those of one
-// caller share a write, and serves those that are allowed.
+// caller share a write, and serves those that are allowed. None is settled
+// before all are served: when the function fails on the way, AppSync gets the
+// result of none. The error is an [UnknownEvent] where no element is AppSync's,
+// else it comes from next.
 func (m *middleware) results(ctx context.Context, elements []json.RawMessage, next batchFunc) ([]Result, error) {
-	calls := make([]*call, len(elements))
+	calls, broken := make([]*call, len(elements)), make([]error, len(elements))
+	known := 0
 	for i, element := range elements {
 		e, err := read(element)
 		if err == nil && e.shape != appSync {
 			err = &UnknownEvent{"only AppSync sends events that stand in a list, or go to a batch resolver"}
 		}
-		if err != nil {
-			return nil, err
+		if broken[i] = err; err == nil {
+			calls[i] = m.begin(ctx, e)
+			known++
 		}
-		calls[i] = m.begin(ctx, e)
 	}
-	broken := make([]error, len(calls))
+	if known == 0 && len(elements) > 0 {
+		return nil, broken[0]
+	}
 	var all sync.WaitGroup
 	for i, c := range calls {
-		all.Go(func() { broken[i] = c.decide() })
+		if c != nil {
+			all.Go(func() { broken[i] = c.decide() })
+		}
 	}
 	all.Wait()
-	for _, c := range calls {
-		defer c.release()
-	}
 	results := make([]Result, len(calls))
 	var allowed []*call
 	var at []int
 	for i, c := range calls {
+		if c != nil {
+			defer c.release()
+		}
 		switch {
 		case broken[i] != nil:
-			results[i] = Result{ErrorMessage: broken[i].Error(), ErrorType: typeName(broken[i])}
+			results[i] = failed(broken[i])
 		case !c.outcome.Served():
 			results[i] = c.refusedResult()
 		default:
@@ -207,6 +234,9 @@ func (m *middleware) results(ctx context.Context, elements []json.RawMessage, ne
 	if len(allowed) == 0 {
 		return results, nil
 	}
+	for _, c := range allowed {
+		defer c.guard()()
+	}
 	served, err := next(ctx, allowed)
 	if err != nil {
 		for _, c := range allowed {
@@ -214,10 +244,25 @@ func (m *middleware) results(ctx context.Context, elements []json.RawMessage, ne
 		}
 		return nil, err
 	}
-	for i, r := range served {
+	for i, c := range allowed {
+		r, _, err := c.result(served[i].out, served[i].err)
+		if err != nil {
+			r = failed(err)
+		}
 		results[at[i]] = r
 	}
 	return results, nil
+}
+
+// failed is an element of a batch that has failed by itself.
+func failed(err error) Result {
+	var own messages.InvokeResponse_Error // by which a handler names the type
+	if p := (*messages.InvokeResponse_Error)(nil); errors.As(err, &p) && p != nil {
+		own = *p
+	} else if !errors.As(err, &own) {
+		own.Message, own.Type = err.Error(), typeName(err)
+	}
+	return Result{ErrorMessage: cmp.Or(own.Message, own.Type, typeOther), ErrorType: cmp.Or(own.Type, typeOther)}
 }
 
 // typeName is an error's type as package lambda tells it.
@@ -226,5 +271,5 @@ func typeName(err error) string {
 	if t.Kind() == reflect.Pointer {
 		t = t.Elem()
 	}
-	return cmp.Or(t.Name(), typeOther)
+	return t.Name()
 }

@@ -82,7 +82,7 @@ func (m *middleware) authorize(ctx context.Context, e *event, next nextFunc) (an
 	}
 	refused := !c.outcome.Served()
 	if !refused && !said.asked { // no limit wants to know who calls
-		said.ask(c.handlerContext(), e, next)
+		said.ask(c.ctx, e, next)
 	}
 	switch {
 	case said.err != nil:
@@ -110,7 +110,7 @@ func (v *verdict) ask(ctx context.Context, e *event, next nextFunc) {
 	if out, v.err = next(ctx, e.payload); v.err != nil {
 		return
 	}
-	if v.text, v.err = marshal(out); v.err != nil {
+	if v.text, v.err = textOf(out); v.err != nil {
 		return
 	}
 	d := json.NewDecoder(bytes.NewReader(v.text))

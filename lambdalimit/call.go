@@ -18,7 +18,7 @@ import (
 // call is one event on its way through the policy.
 type call struct {
 	m          *middleware
-	ctx        context.Context
+	ctx        context.Context // what the handler is given: after decide the decision is in it
 	event      *event
 	attributes policy.Attributes
 	cold       bool
@@ -75,6 +75,9 @@ func (c *call) decide() error {
 		return c.broken
 	}
 	c.m.lines.write(c)
+	if d, ok := c.outcome.Decision(); ok {
+		c.ctx = weir.NewContext(c.ctx, d)
+	}
 	return nil
 }
 
@@ -149,20 +152,6 @@ func shared(ops []policy.Op) error {
 	return nil
 }
 
-// handlerContext is what a handler is given: the decision is in it.
-func (c *call) handlerContext() context.Context {
-	if d, ok := c.outcome.Decision(); ok {
-		return weir.NewContext(c.ctx, d)
-	}
-	return c.ctx
-}
-
-// run calls the handler. A panic goes on, after what it took is settled.
-func (c *call) run(next nextFunc) (out any, err error) {
-	defer c.guard()()
-	return next(c.handlerContext(), c.event.payload)
-}
-
 // The margin before the end of a call in which what it took is given back while
 // there is still time to ask the store.
 const (
@@ -170,9 +159,11 @@ const (
 	marginShare = 10 // of what is left
 )
 
-// guard watches over a handler: the func that it returns must be deferred. It
-// settles a call whose handler panics or is about to time out. Nothing of it is
-// left when the handler has returned.
+// guard watches over what the program does with a call: the func that it returns
+// must be deferred. It settles a call when there is a panic, which goes on, or
+// when the function is about to time out. From here on the outcome belongs to
+// whoever holds the call's lock, until it is settled. Nothing is left of a guard
+// when the func has returned.
 func (c *call) guard() func() {
 	if !c.outcome.MustSettle() {
 		return func() {}

@@ -30,6 +30,16 @@
 // without the name of its session, which its holder chooses. api_key.owner is
 // identity.apiKeyId on REST APIs, and the hash of the key on AppSync.
 //
+// # Paths
+//
+// A policy sees the path of the event without the stage, which HTTP APIs leave in
+// front. The base path of a custom domain stays: services pass it on, and nothing
+// in an event tells it from the rest of the path. Below the base path v1 the route
+// POST /things is POST /v1/things by the custom domain and POST /things by the
+// API's own address, so that a limit of one of them does not hold for the other.
+// Name both (`match: [POST /things, POST /v1/things]`), or switch the API's own
+// address off (DisableExecuteApiEndpoint) and name the second.
+//
 // # AppSync
 //
 // A field is matched as POST /PARENT/FIELD: `match: POST /Mutation/generate`.
@@ -42,9 +52,10 @@
 // # What counts, and when
 //
 // A limit that counts only success is taken before the handler and settled
-// after it, also when the handler panics (the panic goes on). Shortly before the
-// function would time out, by 500 ms or a tenth of what was left, the call is
-// given up as failed, since afterwards nobody could. Authorizers and calls that
+// after it, also when the handler panics (the panic goes on) or returns what
+// cannot be encoded. Shortly before the function would time out, by 500 ms or a
+// tenth of what was left, the call is given up as failed, since afterwards nobody
+// could. Of a batch that ends so, all elements are. Authorizers and calls that
 // merely count are never given back.
 //
 // An answer that is cached in front of the function is not counted. Authorizers

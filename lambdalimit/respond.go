@@ -76,6 +76,33 @@ func marshal(v any) (json.RawMessage, error) {
 	return bytes.TrimRight(b.Bytes(), "\n"), nil
 }
 
+// encoded is what package lambda sends of a value: its JSON, or the stream that
+// it is. Most readers have no fields, so that their JSON is {}.
+func encoded(out any) (text json.RawMessage, stream io.Reader, err error) {
+	text, err = marshal(out)
+	if r, ok := out.(io.Reader); ok && (err != nil || bytes.HasPrefix(text, []byte("{}"))) {
+		return nil, r, nil
+	}
+	return text, nil, err
+}
+
+// textOf is the JSON that a value has or, as a stream, holds: for answers that no
+// service streams.
+func textOf(out any) (json.RawMessage, error) {
+	text, stream, err := encoded(out)
+	if stream == nil {
+		return text, err
+	}
+	if c, ok := stream.(io.Closer); ok {
+		defer c.Close()
+	}
+	b, err := io.ReadAll(stream)
+	if err != nil {
+		return nil, err
+	}
+	return marshal(json.RawMessage(b))
+}
+
 // response settles a call by its handler's answer to an HTTP event, and adds the
 // limit fields.
 func (c *call) response(out any) (any, error) {
@@ -85,44 +112,50 @@ func (c *call) response(out any) (any, error) {
 		c.m.writer.Fields(r.Header, &c.outcome, nil)
 		return encode(c.event.shape, r), nil
 	case *events.LambdaFunctionURLStreamingResponse:
-		r.Headers = c.streamed(r.StatusCode, r.Headers)
-		return r, nil
-	case *events.APIGatewayProxyStreamingResponse:
-		r.Headers = c.streamed(r.StatusCode, r.Headers)
-		return r, nil
-	}
-	text, err := marshal(out)
-	if err != nil {
-		if _, stream := out.(io.Reader); stream {
-			c.settle(http.StatusOK)
-			return out, nil
+		if r != nil {
+			r.Headers = c.streamed(r.StatusCode, r.Headers)
+			return r, nil
 		}
+	case *events.APIGatewayProxyStreamingResponse:
+		if r != nil {
+			r.Headers = c.streamed(r.StatusCode, r.Headers)
+			return r, nil
+		}
+	}
+	text, stream, err := encoded(out)
+	switch {
+	case err != nil:
 		c.settle(http.StatusInternalServerError)
 		return nil, err
+	case stream != nil: // whether it holds an answer or is a body, only the service knows
+		c.settle(http.StatusOK)
+		return stream, nil
 	}
-	fields := map[string]json.RawMessage{}
-	status := c.status(text, &fields)
+	fields, status := c.proxyAnswer(text)
 	c.settleBy(status, costOf(fields))
-	if len(c.outcome.Verdicts) == 0 || status == http.StatusBadGateway && fields["statusCode"] == nil {
+	switch {
+	case len(c.outcome.Verdicts) == 0, fields == nil && status == http.StatusBadGateway:
 		return text, nil
+	case fields == nil:
+		return c.whole(text)
 	}
 	return c.withFields(text, fields)
 }
 
-// status is the HTTP status that the service makes of an answer.
-func (c *call) status(text json.RawMessage, fields *map[string]json.RawMessage) int {
-	isObject := json.Unmarshal(text, fields) == nil && *fields != nil
-	if raw, there := (*fields)["statusCode"]; isObject && there {
-		if n, err := strconv.Atoi(strings.Trim(string(raw), `"`)); err == nil && n >= 100 && n <= 999 {
-			return n
+// proxyAnswer takes an answer apart as the service does. The fields are nil when
+// it is none of the service's form, and the status is what the service makes of
+// it.
+func (c *call) proxyAnswer(text json.RawMessage) (fields map[string]json.RawMessage, status int) {
+	if json.Unmarshal(text, &fields) == nil && fields["statusCode"] != nil {
+		if n, err := strconv.Atoi(strings.Trim(string(fields["statusCode"]), `"`)); err == nil && n >= 100 && n <= 999 {
+			return fields, n
 		}
-		return http.StatusBadGateway
+		return nil, http.StatusBadGateway
 	}
 	if c.event.shape == httpV2 {
-		return http.StatusOK // payload 2.0 takes anything else for the body
+		return nil, http.StatusOK // payload 2.0 takes anything else for the body
 	}
-	delete(*fields, "statusCode")
-	return http.StatusBadGateway
+	return nil, http.StatusBadGateway
 }
 
 // costOf finds a number in the header of a proxy answer, as far as it is one.
@@ -146,20 +179,21 @@ func costOf(fields map[string]json.RawMessage) func(name string) string {
 	}
 }
 
+// whole is the answer that payload 2.0 makes of a body, with room for fields.
+func (c *call) whole(text json.RawMessage) (any, error) {
+	body := string(text)
+	if text[0] == '"' {
+		if err := json.Unmarshal(text, &body); err != nil {
+			return nil, err
+		}
+	}
+	r := answer.Response{Status: http.StatusOK, Header: http.Header{"Content-Type": {"application/json"}}, Body: []byte(body)}
+	c.m.writer.Fields(r.Header, &c.outcome, nil)
+	return encode(c.event.shape, r), nil
+}
+
 // withFields adds the limit fields to a proxy answer, and changes nothing else.
 func (c *call) withFields(out json.RawMessage, fields map[string]json.RawMessage) (any, error) {
-	if fields["statusCode"] == nil {
-		// What the service would make of it, with room for fields.
-		body := string(out)
-		if out[0] == '"' {
-			if err := json.Unmarshal(out, &body); err != nil {
-				return nil, err
-			}
-		}
-		r := answer.Response{Status: http.StatusOK, Header: http.Header{"Content-Type": {"application/json"}}, Body: []byte(body)}
-		c.m.writer.Fields(r.Header, &c.outcome, nil)
-		return encode(c.event.shape, r), nil
-	}
 	single, multi := map[string]any{}, map[string][]any{}
 	if json.Unmarshal(orEmpty(fields["headers"]), &single) != nil || json.Unmarshal(orEmpty(fields["multiValueHeaders"]), &multi) != nil {
 		return out, nil // malformed: the service says so

@@ -176,3 +176,30 @@ func TestConcurrentInvocationsKeepTheirOwn(t *testing.T) {
 		t.Errorf("%d lines, %v cold starts", len(told), cold)
 	}
 }
+
+// The package comment's advice for custom domains: both paths are named, and
+// count together.
+func TestABasePathIsPartOfThePath(t *testing.T) {
+	const both = `
+weir: 1
+callers: {ip: client_ip}
+application: {limits: [{name: things, match: [POST /things, POST /v1/things], by: ip, limit: quota 1/h}]}
+`
+	for name, event := range map[string]string{
+		"HTTP API": `{"version":"2.0","rawPath":%q,"requestContext":{"stage":"$default","domainName":"api.example.com","http":{"method":"POST","sourceIp":"192.0.2.1"}}}`,
+		"stage":    `{"version":"2.0","rawPath":"/prod%s","requestContext":{"stage":"prod","http":{"method":"POST","sourceIp":"192.0.2.1"}}}`,
+		"REST API": `{"resource":"/things","httpMethod":"POST","path":%q,"requestContext":{"stage":"prod","identity":{"sourceIp":"192.0.2.1"}}}`,
+	} {
+		for text, want := range map[string]string{both: "200 429", strings.Replace(both, ", POST /v1/things", "", 1): "200 200"} {
+			f := Wrap(func(context.Context, any) (any, error) { return map[string]any{"statusCode": 200}, nil }, newEngine(t, text), Options{})
+			var got []string
+			for _, path := range []string{"/v1/things", "/things"} {
+				out, err := f(context.Background(), json.RawMessage(fmt.Sprintf(event, path)))
+				got = append(got, fmt.Sprint(answerOf(t, out, err).StatusCode))
+			}
+			if strings.Join(got, " ") != want {
+				t.Errorf("%s: %v, want %s under%s", name, got, want, text)
+			}
+		}
+	}
+}

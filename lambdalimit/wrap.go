@@ -51,7 +51,8 @@ type Func = func(ctx context.Context, payload json.RawMessage) (any, error)
 // Wrap puts the policy of an engine, which [NewEngine] made, in front of a
 // handler of HTTP or AppSync events. The handler gets the event as it came, and
 // finds the decision with [weir.FromContext]. Its answer gets the limit fields,
-// where it is one of HTTP. Of an AppSync batch the handler is called for each
+// where it is one of HTTP; an [io.Reader] is sent as it is, as package lambda
+// does, and has succeeded. Of an AppSync batch the handler is called for each
 // element by itself, one after the other.
 //
 // The Func returns an error when the handler does, and an [UnknownEvent] or a
@@ -123,22 +124,21 @@ func (m *middleware) serve(ctx context.Context, payload []byte, next nextFunc) (
 	if !c.outcome.Served() {
 		return c.refusal()
 	}
-	out, err := c.run(next)
-	return c.answer(out, err)
-}
-
-// answer is what the function returns for what the handler did.
-func (c *call) answer(out any, err error) (any, error) {
+	defer c.guard()() // over the answer too: encoding it may be the program's own code
+	out, err := next(c.ctx, c.event.payload)
+	if c.event.shape == appSync {
+		r, own, err := c.result(out, err)
+		switch {
+		case err != nil:
+			return nil, err
+		case c.m.o.ReturnErrors && !own:
+			return r.Data, nil
+		}
+		return r, nil
+	}
 	if err != nil {
 		c.settle(http.StatusInternalServerError)
 		return nil, err
-	}
-	if c.event.shape == appSync {
-		r := c.result(out)
-		if c.m.o.ReturnErrors {
-			return out, nil
-		}
-		return r, nil
 	}
 	return c.response(out)
 }

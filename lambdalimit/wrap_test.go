@@ -16,7 +16,6 @@ import (
 
 	"github.com/aws/aws-lambda-go/events"
 	"github.com/aws/aws-lambda-go/lambda"
-	"github.com/aws/aws-lambda-go/lambda/messages"
 
 	"github.com/weirlabs/weir"
 	"github.com/weirlabs/weir/engine"
@@ -158,26 +157,6 @@ func TestOnlySuccessCounts(t *testing.T) {
 	}
 }
 
-func stream(status int) func(context.Context, json.RawMessage) (any, error) {
-	return func(context.Context, json.RawMessage) (any, error) {
-		return &events.LambdaFunctionURLStreamingResponse{StatusCode: status, Headers: map[string]string{"X-Mine": "1"}, Body: strings.NewReader("long")}, nil
-	}
-}
-
-func TestAStreamPassesWithItsFields(t *testing.T) {
-	f := Wrap(stream(200), newEngine(t, simple), Options{})
-	out, err := lambda.NewHandler(f).Invoke(context.Background(), httpEvent("GET", "/", "a"))
-	if err != nil || !bytes.Contains(out, []byte(`"x-ratelimit-remaining":"1"`)) || !bytes.HasSuffix(out, []byte("long")) {
-		t.Errorf("%q %v", out, err)
-	}
-	plain := Wrap(func(context.Context, json.RawMessage) (any, error) {
-		return io.MultiReader(strings.NewReader("x")), nil
-	}, newEngine(t, simple), Options{})
-	if _, err := plain(context.Background(), httpEvent("GET", "/", "a")); err != nil {
-		t.Error(err)
-	}
-}
-
 func TestAPanicGoesOnAndCountsNothing(t *testing.T) {
 	e := newEngine(t, onSuccess)
 	f := Wrap(func(context.Context, json.RawMessage) (any, error) { panic("boom") }, e, Options{})
@@ -309,8 +288,9 @@ func TestSpec_B07_ARefusalIsATypedErrorForAppSync(t *testing.T) {
 	f := Wrap(func(context.Context, json.RawMessage) (any, error) { return 7, nil }, e, Options{ReturnErrors: true})
 	payload := json.RawMessage(fieldEvent("generate", "a"))
 	for range 2 {
-		if out, err := f(context.Background(), payload); out != 7 || err != nil {
-			t.Fatal(out, err)
+		out, err := f(context.Background(), payload)
+		if got := jsonOf(t, out, err); got != "7" {
+			t.Fatal(got)
 		}
 	}
 	_, err := f(context.Background(), payload)
@@ -325,9 +305,6 @@ func TestSpec_B07_ARefusalIsATypedErrorForAppSync(t *testing.T) {
 	_, err = lambda.NewHandler(f).Invoke(context.Background(), payload)
 	if typeName(err) != "LimitExceeded" {
 		t.Error(typeName(err))
-	}
-	if typeName(messages.InvokeResponse_Error{}) != "InvokeResponse_Error" {
-		t.Error("errors by value have names too")
 	}
 }
 
@@ -346,120 +323,6 @@ func TestSpec_B08_AResolverThatFailsCountsNothing(t *testing.T) {
 		if got := jsonOf(t, out, err); got != `{"data":null,"errorMessage":"no","errorType":"Error"}` {
 			t.Error(got)
 		}
-	}
-}
-
-func TestCase_B220_EveryElementOfABatchIsACall(t *testing.T) {
-	list := func(subs ...string) json.RawMessage {
-		var b []string
-		for i, s := range subs {
-			b = append(b, fieldEvent(fmt.Sprintf("f%d", i), s))
-		}
-		return json.RawMessage("[" + strings.Join(b, ",") + "]")
-	}
-	type element struct {
-		Info     struct{ FieldName string }
-		Identity struct{ Sub string }
-	}
-	for name, wrap := range map[string]func(*engine.Engine) Func{
-		"one by one": func(e *engine.Engine) Func {
-			return Wrap(func(_ context.Context, in element) (string, error) { return in.Identity.Sub + in.Info.FieldName, nil }, e, Options{ReturnErrors: true})
-		},
-		"together": func(e *engine.Engine) Func {
-			return WrapBatch(func(_ context.Context, in []element) ([]string, error) {
-				var out []string
-				for _, one := range in {
-					out = append(out, one.Identity.Sub+one.Info.FieldName)
-				}
-				return out, nil
-			}, e, Options{})
-		},
-	} {
-		f := wrap(newEngine(t, simple))
-		// a has four elements and two calls: any two of them pass. b and c pass.
-		out, err := f(context.Background(), list("a", "b", "a", "a", "c", "a"))
-		results, ok := out.([]Result)
-		if err != nil || !ok || len(results) != 6 {
-			t.Fatalf("%s: %v %v", name, out, err)
-		}
-		passed := 0
-		for i, sub := range []string{"a", "b", "a", "a", "c", "a"} {
-			r := results[i]
-			switch {
-			case r.Data == fmt.Sprintf("%sf%d", sub, i) && r.ErrorType == "":
-				if sub == "a" {
-					passed++
-				}
-			case sub != "a" || r.Data != nil || r.ErrorType != "LimitExceeded":
-				t.Errorf("%s: element %d: %+v", name, i, r)
-			}
-		}
-		if passed != 2 {
-			t.Errorf("%s: %d of a's elements passed", name, passed)
-		}
-		// All refused: the resolver is not called at all.
-		out, err = f(context.Background(), list("a"))
-		if results, ok := out.([]Result); err != nil || !ok || results[0].ErrorType != "LimitExceeded" {
-			t.Errorf("%s: %v %v", name, out, err)
-		}
-		if out, err := f(context.Background(), json.RawMessage("[]")); err != nil || jsonOf(t, out, err) != "[]" {
-			t.Errorf("%s: empty: %v %v", name, out, err)
-		}
-	}
-}
-
-func TestABatchResolverAnswersSingleCallsAndItsOwnMistakes(t *testing.T) {
-	e := newEngine(t, onSuccess)
-	f := WrapBatch(func(_ context.Context, in []map[string]any) ([]any, error) { return make([]any, len(in)), nil }, e, Options{})
-	out, err := f(context.Background(), json.RawMessage(fieldEvent("x", "single")))
-	if got := jsonOf(t, out, err); got != `{"data":null}` {
-		t.Error(got)
-	}
-	for want, handler := range map[string]func(context.Context, []any) ([]any, error){
-		"given 2 elements and returned 1": func(context.Context, []any) ([]any, error) { return []any{1}, nil },
-		"broken":                          func(context.Context, []any) ([]any, error) { return nil, errors.New("broken") },
-	} {
-		for range 4 { // nothing of it counts
-			_, err := WrapBatch(handler, e, Options{})(context.Background(), json.RawMessage("["+fieldEvent("x", "a")+","+fieldEvent("y", "a")+"]"))
-			if err == nil || !strings.Contains(err.Error(), want) {
-				t.Errorf("%v, want %q", err, want)
-			}
-		}
-	}
-	// One by one, an element's error is its own.
-	each := Wrap(func(_ context.Context, in struct{ Info struct{ FieldName string } }) (any, error) {
-		if in.Info.FieldName == "x" {
-			return nil, &UnknownEvent{"x"}
-		}
-		return 1, nil
-	}, e, Options{})
-	out, err = each(context.Background(), json.RawMessage("["+fieldEvent("x", "b")+","+fieldEvent("y", "b")+"]"))
-	if r, ok := out.([]Result); err != nil || !ok || r[0].ErrorType != "UnknownEvent" || r[1].Data != 1 {
-		t.Errorf("%v %v", out, err)
-	}
-}
-
-// B221: one query asks for the same field under two names.
-func TestCase_B221_AliasesOfOneQueryCannotSlipThrough(t *testing.T) {
-	e := newEngine(t, strings.ReplaceAll(simple, "2/h", "1/h"))
-	f := Wrap(func(context.Context, any) (any, error) { return 1, nil }, e, Options{})
-	const aliases = 16
-	passed := make(chan bool, aliases)
-	for range aliases {
-		go func() {
-			out, _ := f(context.Background(), json.RawMessage(fieldEvent("test", "a")))
-			r, _ := out.(Result)
-			passed <- r.ErrorType == ""
-		}()
-	}
-	n := 0
-	for range aliases {
-		if <-passed {
-			n++
-		}
-	}
-	if n != 1 {
-		t.Errorf("%d of %d passed, want 1", n, aliases)
 	}
 }
 
