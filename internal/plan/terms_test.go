@@ -33,13 +33,10 @@ func TestExhaustiveMarks(t *testing.T) {
 	p := 10 * second
 	plain := parsed(t, "m", "quota 4/10s")
 	for _, s := range []*Spec{noticed(t, plain, 50, 100), noticed(t, plain, 75, 100).Shadow(), noticed(t, metered(t, plain), 50, 100)} {
-		var states []*Cells
-		for _, c := range grid(
+		states := grid(
 			column{s.field(Start), values(base-p-1, base-p, base-1, base+wrongClock+1)},
 			column{s.field(Count), values(0, 1, 2, 3, 4, 5, 8)},
-			column{s.toldField(0), values(50, 75, 100)}) {
-			states = append(states, c)
-		}
+			column{s.toldField(0), values(50, 75, 100)})
 		check := several{s}.check
 		if s.most > s.max { // it denies nothing but what is beyond all bounds
 			check = func(t *testing.T, states []*Cells, nows, stores, costs []int64) {

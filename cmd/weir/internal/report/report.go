@@ -80,8 +80,6 @@ type hit struct {
 type tally struct {
 	months map[string]*Month
 	rules  map[string]bool
-	from   int64
-	to     int64
 }
 
 // New returns a collector that passes over what is older than since.
