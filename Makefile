@@ -22,8 +22,9 @@ test: setup check ## everything: setup, check, and all tests with the race detec
 
 FUZZTIME ?= 10m
 
-fuzz: ## random input for the loader of policies, FUZZTIME long
+fuzz: ## random input for the loader of policies and the adapters of Lambda events, FUZZTIME each
 	go test -run='^$$' -fuzz='^FuzzLoad$$' -fuzztime=$(FUZZTIME) -fuzzminimizetime=1s ./policy
+	go test -run='^$$' -fuzz='^FuzzEvents$$' -fuzztime=$(FUZZTIME) -fuzzminimizetime=1s ./lambdalimit
 
 # The number of keys up to which growth is measured; 10,000,000 take 5 GB.
 GROWTH ?= 10000000

@@ -140,8 +140,8 @@ func (l *lines) healthy(ctx context.Context, o *Outcome, v *Verdict) {
 }
 
 // giveBackFailed writes an error at most once a second and limit.
-func (l *lines) giveBackFailed(r *policy.Rule, err error) {
-	s := l.of(r)
+func (l *lines) giveBackFailed(ctx context.Context, o *Outcome, v *Verdict, err error) {
+	s := l.of(v.Rule)
 	now := l.now()
 	s.mu.Lock()
 	due := s.failed == 0 || now-s.failed >= int64(time.Second)
@@ -150,8 +150,8 @@ func (l *lines) giveBackFailed(r *policy.Rule, err error) {
 	}
 	s.mu.Unlock()
 	if due {
-		l.log.Error("could not give back what a failed request took; it stays counted",
-			"limit", r.Name, "layer", string(r.Layer), "cause", err.Error())
+		l.log.LogAttrs(ctx, slog.LevelError, "could not give back what a failed request took; it stays counted",
+			append(attrsOf(o, v), slog.String("cause", err.Error()))...)
 	}
 }
 

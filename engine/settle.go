@@ -122,7 +122,7 @@ func (o *Outcome) settle(ctx context.Context, actual []int64) error {
 		actual = append(actual, 0)
 	}
 	if err := o.held.Settle(ctx, actual...); err != nil {
-		o.eng.lines.giveBackFailed(verdicts[0].Rule, err)
+		o.eng.lines.giveBackFailed(ctx, o, &verdicts[0], err)
 		return err
 	}
 	since := time.Duration(o.eng.now() - o.now)

@@ -44,7 +44,8 @@ type statement struct {
 //
 // Edge rules are asked before the handler: tokens are not tried at its expense.
 // api_key.owner is the hash of usageIdentifierKey. A token authorizer's event
-// has no address. AppSync's knows no fields: its path is POST /graphql.
+// has no address. AppSync's knows no fields: its path is POST /graphql. That of a
+// WebSocket API, which asks once for a connection, is an [UnknownEvent].
 //
 // What the service caches is not counted, see the package comment. AppSync is
 // told not to cache, whatever the handler says.

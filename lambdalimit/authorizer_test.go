@@ -152,3 +152,34 @@ func TestEdgeRulesComeBeforeTheAuthorizer(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// AppSync names the fields of the request otherwise than its other events do.
+func TestAnAppSyncAuthorizerIsGivenTheRequestsFields(t *testing.T) {
+	payload := `{"authorizationToken":"t","requestContext":{"apiId":"x","queryString":"query {a}"},"requestHeaders":{"host":"api.example.com","x-tenant":"t1"}}`
+	e, err := read([]byte(payload))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if a := e.attributes(&Options{}); a.Host != "api.example.com" || len(a.Header["X-Tenant"]) != 1 || a.Header["X-Tenant"][0] != "t1" || a.Peer.IsValid() {
+		t.Errorf("%+v", a)
+	}
+}
+
+// A connection is no call: it has no method, and is authorized once for all its
+// messages.
+func TestAWebSocketsAuthorizerIsAClearError(t *testing.T) {
+	for _, payload := range []string{
+		`{"type":"REQUEST","methodArn":"arn:aws:execute-api:eu:1:api/prod/$connect","headers":{},"requestContext":{"routeKey":"$connect","eventType":"CONNECT","connectionId":"c","stage":"prod","apiId":"api","identity":{"sourceIp":"192.0.2.9"}}}`,
+		`{"headers":{},"requestContext":{"routeKey":"$connect","eventType":"CONNECT","connectionId":"c","stage":"prod","apiId":"api","identity":{"sourceIp":"192.0.2.9"}}}`,
+		`{"type":"REQUEST","httpMethod":"GET","methodArn":"arn:aws:execute-api:eu:1:api/prod/$connect","requestContext":{"connectionId":"c","identity":{"sourceIp":"192.0.2.9"}}}`,
+	} {
+		f := WrapAuthorizer(func(context.Context, any) (any, error) {
+			t.Error("the handler is called")
+			return allow("a"), nil
+		}, newEngine(t, authorizerPolicy), Options{})
+		var unknown *UnknownEvent
+		if _, err := f(context.Background(), json.RawMessage(payload)); !errors.As(err, &unknown) {
+			t.Errorf("%s: %v", payload, err)
+		}
+	}
+}

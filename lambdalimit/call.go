@@ -208,12 +208,13 @@ func (c *call) requestID() string {
 }
 
 // Usage is what the caller of the event has used of each limit, without taking
-// anything: the document of /.weir/usage. ctx is that of a handler behind [Wrap].
+// anything: the document of /.weir/usage. ctx is that of a handler behind [Wrap]
+// or [WrapHTTP]; in [WrapBatch] there is a caller for each element, and no usage.
 // The error is a *[policy.RequestError] when the question itself is refused.
 func Usage(ctx context.Context) ([]byte, error) {
 	c := callOf(ctx)
 	if c == nil {
-		return nil, &policy.RequestError{Status: http.StatusInternalServerError, Code: "not_wrapped", Reason: "Usage is known to a handler behind lambdalimit.Wrap only."}
+		return nil, &policy.RequestError{Status: http.StatusInternalServerError, Code: "not_wrapped", Reason: "Usage is known to a handler behind lambdalimit.Wrap or WrapHTTP only."}
 	}
 	var o engine.Outcome
 	body := c.m.engine.Usage(ctx, &c.attributes, &o)

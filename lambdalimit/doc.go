@@ -82,7 +82,8 @@
 // # Logs and metrics
 //
 // The logger of [NewEngine] adds the request id, the milliseconds that the store
-// took and the first call's cold_start to the engine's lines, which it calls
-// "rate limited" and "rate limiter failed". Options.Metrics takes lines in
-// CloudWatch's embedded metric format.
+// took and, to those of the environment's first call, cold_start to the engine's
+// lines, which it calls "rate limited" and "rate limiter failed". Options.Metrics
+// takes lines in CloudWatch's embedded metric format, whose ColdStart marks every
+// environment once.
 package lambdalimit

@@ -36,7 +36,6 @@ func (s shape) isAuthorizer() bool { return s >= authorizerV1 }
 // itself, so nothing is lost that stands in no field here.
 type event struct {
 	Version        string   `json:"version"`
-	RouteKey       string   `json:"routeKey"`
 	RawPath        string   `json:"rawPath"`
 	RawQueryString string   `json:"rawQueryString"`
 	Cookies        []string `json:"cookies"`
@@ -68,6 +67,9 @@ type event struct {
 	MethodARN          string  `json:"methodArn"`
 	RouteARN           string  `json:"routeArn"`
 	AuthorizationToken *string `json:"authorizationToken"`
+
+	// RequestHeaders are those of an AppSync authorizer.
+	RequestHeaders map[string]string `json:"requestHeaders"`
 
 	shape   shape
 	payload []byte
@@ -128,6 +130,8 @@ func read(payload []byte) (*event, error) {
 func (e *event) findShape() shape {
 	rc := &e.RequestContext
 	switch {
+	case rc.ConnectionID != "" && rc.HTTP == nil && rc.ELB == nil:
+		return unknownShape
 	case e.Type == "TOKEN" && e.MethodARN != "", e.Type == "REQUEST" && e.MethodARN != "":
 		return authorizerV1
 	case e.Type == "REQUEST" && e.RouteARN != "" && e.Version == "2.0" && rc.HTTP != nil:
@@ -141,8 +145,6 @@ func (e *event) findShape() shape {
 		return balancer
 	case e.Version == "2.0" && rc.HTTP != nil && rc.HTTP.Method != "":
 		return httpV2
-	case rc.ConnectionID != "":
-		return unknownShape
 	case rc.Identity != nil && e.HTTPMethod != "" && (e.Version == "" || e.Version == "1.0"):
 		return httpV1
 	case e.Info.FieldName != "" && e.Info.ParentTypeName != "":
@@ -154,7 +156,7 @@ func (e *event) findShape() shape {
 func (e *event) whatItIs() string {
 	switch {
 	case e.RequestContext.ConnectionID != "":
-		return "it is a message of a WebSocket API, which has no path and no way to refuse"
+		return "it is of a WebSocket API, whose messages have no path and whose connections no method"
 	case e.Version != "" && e.Version != "1.0" && e.Version != "2.0":
 		return "its payload version " + strconv.Quote(e.Version) + " is not known"
 	case e.Info.FieldName != "":
@@ -171,7 +173,11 @@ func (e *event) attributes(o *Options) policy.Attributes {
 	case appSync:
 		return e.attributesAppSync()
 	case authorizerAppSync:
-		return policy.Attributes{Method: http.MethodPost, Path: "/graphql", Header: header(e.Headers, nil)}
+		a := policy.Attributes{Method: http.MethodPost, Path: "/graphql", Header: header(e.RequestHeaders, nil)}
+		if host := a.Header["Host"]; len(host) > 0 {
+			a.Host = host[0]
+		}
+		return a
 	case balancer, balancerMulti:
 		return e.attributesBalancer(o.TrustForwardedFor)
 	}

@@ -1,6 +1,7 @@
 package lambdalimit
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -48,7 +49,7 @@ func claimsV2(authorizer map[string]any) map[string]any {
 	}
 	sub := principal(text(iam["userId"]), text(iam["callerId"]))
 	if cognito := object(iam["cognitoIdentity"]); cognito != nil {
-		sub = text(cognito["identityId"])
+		sub = cmp.Or(text(cognito["identityId"]), sub)
 		if methods, ok := cognito["amr"].([]any); ok && slices.Contains(methods, any("unauthenticated")) {
 			return nil
 		}

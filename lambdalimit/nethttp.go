@@ -18,7 +18,9 @@ import (
 // APIs, function URLs and load balancers without knowing. The request's
 // RemoteAddr is the address that the service reports, with port 0; its path is
 // without the stage; the answer is sent when the handler returns. A panic of
-// http.ErrAbortHandler fails the invocation as any other does.
+// http.ErrAbortHandler fails the invocation as any other does. Behind a load
+// balancer an answer with several cookies needs a target group with multi-value
+// headers, and fails the invocation without: no list of cookies is a cookie.
 func WrapHTTP(h http.Handler, e *engine.Engine, o Options) Func {
 	o.PassUnknown = false // a request cannot be made of another event
 	m := newMiddleware(e, o)

@@ -1,7 +1,6 @@
 package lambdalimit
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"io"
@@ -120,11 +119,6 @@ func (h logHandler) WithGroup(name string) slog.Handler {
 // storeMS is what trips to the store took, to the microsecond.
 func (c *call) storeMS() float64 {
 	return float64(time.Duration(c.storeNS.Load()).Microseconds()) / 1000
-}
-
-func (o Options) withDefaults() Options {
-	o.Service = cmp.Or(o.Service, os.Getenv("AWS_LAMBDA_FUNCTION_NAME"), "weir")
-	return o
 }
 
 // metricLines writes one line in the embedded metric format for every call that

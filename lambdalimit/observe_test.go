@@ -228,3 +228,35 @@ func TestWarmAsksOnceAndTellsWhatItFound(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// keeps is a store that loses its connection when it is told to.
+type keeps struct {
+	weir.Store
+	lost bool
+}
+
+func (s *keeps) Apply(ctx context.Context, k weir.Key, w []weir.Write, c *weir.Cells) (int, int64, error) {
+	if s.lost {
+		return gone{}.Apply(ctx, k, w, c)
+	}
+	return s.Store.Apply(ctx, k, w, c)
+}
+
+// What could not be given back is found by the call and by the caller.
+func TestALineOfWhatStaysCountedNamesTheCall(t *testing.T) {
+	var log bytes.Buffer
+	store := &keeps{}
+	e := newEngine(t, onSuccess, func(o *engine.Options) {
+		store.Store, o.Store = o.Store, store
+		o.Logger = slog.New(slog.NewJSONHandler(&log, nil))
+	})
+	f := Wrap(func(context.Context, any) (any, error) { store.lost = true; return nil, errors.New("broken") }, e, Options{})
+	if _, err := f(withRequest("r7"), httpEvent("GET", "/", "customer-42")); err == nil {
+		t.Fatal("the handler's error is lost")
+	}
+	got := lines(t, &log)
+	if len(got) != 1 || got[0]["request_id"] != "r7" || got[0]["operation"] != "things" || len(got[0]["key"].(string)) != 24 ||
+		!strings.Contains(got[0]["msg"].(string), "could not give back") || strings.Contains(log.String(), "customer-42") {
+		t.Errorf("%s", log.String())
+	}
+}

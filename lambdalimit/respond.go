@@ -108,6 +108,11 @@ func textOf(out any) (json.RawMessage, error) {
 func (c *call) response(out any) (any, error) {
 	switch r := out.(type) {
 	case answer.Response: // of a net/http handler
+		if n := len(r.Header["Set-Cookie"]); n > 1 && c.event.shape == balancer {
+			c.settle(http.StatusInternalServerError)
+			return nil, fmt.Errorf("lambdalimit: the handler sets %d cookies, and a load balancer takes one of a function without multi-value headers: "+
+				"switch them on for the target group (lambda.multi_value_headers.enabled=true)", n)
+		}
 		c.settleBy(r.Status, r.Header.Get)
 		c.m.writer.Fields(r.Header, &c.outcome, nil)
 		return encode(c.event.shape, r), nil

@@ -203,3 +203,25 @@ application: {limits: [{name: things, match: [POST /things, POST /v1/things], by
 		}
 	}
 }
+
+// Who signed a request is told in several fields, any of which may be empty.
+func TestASignerIsKnownByWhatIsThere(t *testing.T) {
+	for iam, want := range map[string]any{
+		`{"userId":"AROA:s","cognitoIdentity":null}`:                                                "AROA",
+		`{"userId":"AROA:s","cognitoIdentity":{}}`:                                                  "AROA",
+		`{"userId":"AROA:s","cognitoIdentity":{"amr":null,"identityId":""}}`:                        "AROA",
+		`{"callerId":"AROA:s","cognitoIdentity":{"amr":["authenticated"],"identityId":null}}`:       "AROA",
+		`{"userId":"AROA:s","cognitoIdentity":{"amr":["authenticated"],"identityId":"eu:7"}}`:       "eu:7",
+		`{"userId":"AROA:s","cognitoIdentity":{"amr":["unauthenticated"],"identityId":"eu:guest"}}`: nil,
+		`{"userId":"AROA:s","cognitoIdentity":{"amr":["unauthenticated"]}}`:                         nil,
+		`{"cognitoIdentity":{}}`: nil,
+	} {
+		e, err := read([]byte(`{"version":"2.0","rawPath":"/","requestContext":{"authorizer":{"iam":` + iam + `},"http":{"method":"GET","sourceIp":"192.0.2.1"}}}`))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := e.identity(nil).Claims["sub"]; got != want {
+			t.Errorf("%s: %v, want %v", iam, got, want)
+		}
+	}
+}

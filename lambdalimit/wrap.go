@@ -2,11 +2,13 @@ package lambdalimit
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"io"
 	"net/http"
+	"os"
 	"sync/atomic"
 
 	"github.com/weirlabs/weir/engine"
@@ -41,8 +43,13 @@ type Options struct {
 	Metrics io.Writer
 
 	// Service is the dimension Service of the metrics. Default:
-	// AWS_LAMBDA_FUNCTION_NAME.
+	// AWS_LAMBDA_FUNCTION_NAME of the environment, and "weir" without it.
 	Service string
+}
+
+func (o Options) withDefaults() Options {
+	o.Service = cmp.Or(o.Service, os.Getenv("AWS_LAMBDA_FUNCTION_NAME"), "weir")
+	return o
 }
 
 // Func is a handler for lambda.Start.

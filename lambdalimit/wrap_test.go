@@ -394,3 +394,30 @@ func TestANetHTTPHandlerServesEvents(t *testing.T) {
 		t.Errorf("%+v", r)
 	}
 }
+
+// Two cookies in one field are none. A balancer with single headers has no other.
+func TestSeveralCookiesNeedABalancerThatTakesThem(t *testing.T) {
+	const event = `{"httpMethod":"GET","path":"/",%s,"requestContext":{"elb":{}}}`
+	for n, want := range map[int]string{1: "", 2: "lambda.multi_value_headers.enabled=true"} {
+		h := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			for i := range n {
+				http.SetCookie(w, &http.Cookie{Name: fmt.Sprint("c", i), Value: "1", Expires: time.Unix(noon/1e9, 0)})
+			}
+			w.Header()["Vary"] = []string{"Origin", "Accept"} // a list that may be joined
+		})
+		e := newEngine(t, onSuccess)
+		f := WrapHTTP(h, e, Options{TrustForwardedFor: true})
+		out, err := f(context.Background(), json.RawMessage(fmt.Sprintf(event, `"headers":{"x-forwarded-for":"198.51.100.7"}`)))
+		if want == "" {
+			if r := answerOf(t, out, err); r.StatusCode != 200 || r.Headers["set-cookie"] == "" || r.Headers["vary"] != "Origin, Accept" {
+				t.Errorf("%+v", r)
+			}
+		} else if err == nil || !strings.Contains(err.Error(), want) || left(t, e, "") != 2 {
+			t.Errorf("%v %v, %d left", out, err, left(t, e, ""))
+		}
+		out, err = f(context.Background(), json.RawMessage(fmt.Sprintf(event, `"multiValueHeaders":{"x-forwarded-for":["198.51.100.7"]}`)))
+		if r := answerOf(t, out, err); r.StatusCode != 200 || len(r.MultiValueHeaders["set-cookie"]) != n {
+			t.Errorf("%+v", r)
+		}
+	}
+}
