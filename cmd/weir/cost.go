@@ -140,6 +140,9 @@ func (f *costFlags) observed(ctx context.Context, c *common, p *policy.Policy, t
 			c.say("weir: %s: %s passed over that are no decision; the first is line %d: %s", in.file, plural(int(s.Bad), "line"), s.FirstBad, s.Why)
 		}
 	}
+	if other := o.Unknown(p); len(other) > 0 {
+		c.say("weir: %s has no limit %s: its calls in the log are priced like all others", c.config, strings.Join(other, ", "))
+	}
 	if err := o.Traffic(p, &t); err != nil {
 		return t, errHint{errUsage{err}, "weir cost --rps 3 --denied-share 0.2"}
 	}

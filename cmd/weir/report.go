@@ -9,6 +9,7 @@ import (
 	"strings"
 	"text/tabwriter"
 	"time"
+	"unicode"
 
 	"github.com/spf13/cobra"
 
@@ -17,6 +18,7 @@ import (
 	"github.com/weirlabs/weir/cmd/weir/internal/logs"
 	"github.com/weirlabs/weir/cmd/weir/internal/report"
 	"github.com/weirlabs/weir/engine"
+	"github.com/weirlabs/weir/policy"
 )
 
 type reportFlags struct {
@@ -24,6 +26,7 @@ type reportFlags struct {
 	since  string
 	region string
 	shadow bool
+	policy bool // -c is given: the edge's rules are those of a policy
 }
 
 func newReport(c *common) *cobra.Command {
@@ -42,7 +45,10 @@ compressed with gzip; lines that are none are counted and never guessed at.
   weir report --from waf=aws-waf-logs.gz --from gateway=access.log.gz --from decisions=d1.jsonl --since 2026-06-01 --json`,
 		Annotations: map[string]string{formatsKey: "text,json,markdown"},
 		Args:        cobra.NoArgs,
-		RunE:        func(cmd *cobra.Command, _ []string) error { return runReport(cmd.Context(), c, &f, time.Now()) },
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			f.policy = cmd.Flags().Changed("config")
+			return runReport(cmd.Context(), c, &f, time.Now())
+		},
 	}
 	fl := cmd.Flags()
 	fl.StringArrayVar(&f.from, "from", nil, "a log, plain or gzip: `[waf|gateway|decisions=]FILE`, - for standard input; may be repeated")
@@ -78,6 +84,11 @@ func runReport(ctx context.Context, c *common, f *reportFlags, now time.Time) er
 		return usage(tryReport+" --region us-east-1", "%w", err)
 	}
 	read := reader{to: report.New(since), costs: report.Costs{Prices: prices}}
+	if f.policy {
+		if read.costs.Rules, err = edgeRules(c); err != nil {
+			return err
+		}
+	}
 	var sums []report.Input
 	for _, in := range inputs {
 		one, err := read.file(ctx, in)
@@ -95,6 +106,20 @@ func runReport(ctx context.Context, c *common, f *reportFlags, now time.Time) er
 		return writeReportMarkdown(c.stdout, &r)
 	}
 	return writeReportText(c, &r)
+}
+
+// edgeRules is how many rules the web ACL of a policy has.
+func edgeRules(c *common) (n int, err error) {
+	p, err := c.loadPolicy(c.config)
+	if err != nil {
+		return 0, err
+	}
+	for _, r := range p.Rules() {
+		if r.Layer == policy.Edge && r.Mode != policy.Off {
+			n++
+		}
+	}
+	return n, nil
 }
 
 // parseSince reads a day, an instant, or how long ago.
@@ -140,7 +165,10 @@ func (r *reader) file(ctx context.Context, in logInput) (report.Input, error) {
 		case "decisions":
 			var d engine.Record
 			if why = decisions.Parse(line, &d); why == "" {
-				report.FromDecision(&d, &q)
+				if !report.FromDecision(&d, &q) {
+					sum.Served++
+					return "", nil
+				}
 			}
 		default:
 			why = "it is a line of no log that weir knows"
@@ -189,7 +217,7 @@ func writeReportText(c *common, r *report.Report) error {
 			if e.Kind == report.PlanLimit && !c.verbose {
 				continue
 			}
-			fmt.Fprintf(w, "  %s\t%s\t%s\t%s\t%s\t%s\n", e.Start.Format("2006-01-02 15:04"), e.End.Sub(e.Start).Round(time.Second), e.Kind, e.Limit, e.Client, e.Reason)
+			fmt.Fprintf(w, "  %s\t%s\t%s\t%s\t%s\t%s\n", e.Start.Format("2006-01-02 15:04"), e.End.Sub(e.Start).Round(time.Second), e.Kind, plain(e.Limit), plain(e.Client), e.Reason)
 		}
 	}
 	fmt.Fprintln(w)
@@ -207,7 +235,11 @@ func writeReportText(c *common, r *report.Report) error {
 func summary(l *report.Layer) string {
 	var parts []string
 	for _, k := range l.Kinds {
-		if k.Kind != report.PlanLimit {
+		switch {
+		case k.Kind == report.PlanLimit:
+		case k.Runs < k.Episodes && (k.Kind == report.CredentialStuffing || k.Kind == report.Scraper):
+			parts = append(parts, fmt.Sprintf("%d x %s (from %s)", k.Runs, k.Kind, plural(k.Clients, "client")))
+		default:
 			parts = append(parts, fmt.Sprintf("%d x %s", k.Episodes, k.Kind))
 		}
 	}
@@ -261,5 +293,15 @@ func hasIncidents(l *report.Layer) bool {
 
 // cell keeps foreign text inside its cell of a table.
 func cell(s string) string {
-	return strings.NewReplacer("|", `\|`, "\n", " ", "\r", " ").Replace(s)
+	return strings.ReplaceAll(plain(s), "|", `\|`)
+}
+
+// plain is foreign text without what a terminal would act upon.
+func plain(s string) string {
+	return strings.Map(func(r rune) rune {
+		if !unicode.IsPrint(r) {
+			return '\uFFFD'
+		}
+		return r
+	}, s)
 }

@@ -2,6 +2,7 @@ package cost
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -33,7 +34,7 @@ const (
 // Add takes one decision. Edge rules and shadow limits cost the store nothing
 // that the log could show.
 func (o *Observed) Add(r *engine.Record) {
-	if r.Layer == policy.Edge || r.Shadow {
+	if r.Layer == policy.Edge || r.Shadow || r.Event != "" {
 		return
 	}
 	if o.limits == nil {
@@ -60,6 +61,19 @@ func (o *Observed) Add(r *engine.Record) {
 	if _, known := o.keys[r.KeyHash]; !known && r.KeyHash != "" && len(o.keys) < maxKeys {
 		o.keys[strings.Clone(r.KeyHash)] = struct{}{}
 	}
+}
+
+// Unknown are limits of the log that the policy does not have, sorted. Their calls
+// are counted like all others.
+func (o *Observed) Unknown(p *policy.Policy) []string {
+	var names []string
+	for name := range o.limits {
+		if !slices.ContainsFunc(p.Rules(), func(r *policy.Rule) bool { return r.Name == name }) {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	return names
 }
 
 // Traffic fills in t what the log says of a policy's requests. It fails, and says

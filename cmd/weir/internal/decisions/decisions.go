@@ -17,7 +17,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"math"
 	"time"
 
 	"github.com/weirlabs/weir/cmd/weir/internal/logs"
@@ -127,6 +126,9 @@ type wire struct {
 	Event      string        `json:"event"`
 }
 
+// maxWeight is what a sampled line may stand for: one of so many is no sample.
+const maxWeight = 1e9
+
 // Parse reads one line into r, or says why it is no decision.
 func Parse(line []byte, r *engine.Record) (why string) {
 	var w wire
@@ -142,8 +144,10 @@ func Parse(line []byte, r *engine.Record) (why string) {
 		return "the limit has no name"
 	case *w.Cost < 0 && w.Event == "", w.RetryAfter < 0:
 		return "a number is negative"
-	case math.IsInf(*w.Weight, 0), *w.Weight < 1:
-		return "the weight is below 1"
+	case *w.Weight < 1, *w.Weight > maxWeight:
+		return "the weight is below 1, or above a thousand million"
+	case w.Time.Year() < 1970, w.Time.Year() > 2200:
+		return "the time is none of a log"
 	}
 	*r = engine.Record{
 		Time: *w.Time, Layer: *w.Layer, Limit: *w.Limit, Operation: w.Operation, Plan: w.Plan, KeyHash: *w.KeyHash,

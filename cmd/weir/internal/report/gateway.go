@@ -55,7 +55,7 @@ func ParseGateway(line []byte, r *Request) (why string) {
 	}
 	var at time.Time
 	switch ms, err := strconv.ParseInt(string(g.Epoch), 10, 64); {
-	case err == nil && ms > 0:
+	case err == nil && ms > 0 && ms <= maxMillis:
 		at = time.UnixMilli(ms)
 	case g.Epoch != "":
 		return "requestTimeEpoch is no time: " + show(string(g.Epoch))
@@ -77,7 +77,7 @@ func ParseGateway(line []byte, r *Request) (why string) {
 		}
 		return ""
 	}
-	r.Refused, r.Limit, r.Plan = true, strings.ToLower(string(g.ResponseType)), true
+	r.Refused, r.Limit, r.Plan = true, strings.ToLower(string(g.ResponseType)), g.KeyID != ""
 	r.Client, r.Path, r.Method = string(g.KeyID), string(g.Path), string(g.Method)
 	if r.Client == "" {
 		r.Client = string(g.IP)

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"time"
+	"unicode"
 
 	"github.com/weirlabs/weir/policy"
 )
@@ -17,9 +18,10 @@ type Kind string
 const (
 	CredentialStuffing Kind = "credential stuffing" // many tries to sign in
 	Scraper            Kind = "scraper"             // many different pages, fast
-	RetryLoop          Kind = "retry loop"          // a program that does not wait as long as it was told
-	MonitoringBot      Kind = "monitoring bot"      // one page, at a fixed pace
-	PlanLimit          Kind = "plan limit"          // a customer who has used what the plan allows
+	RetryLoop          Kind = "retry loop"          // a program that comes back sooner than it was told
+	MonitoringBot      Kind = "monitoring bot"      // a page or a few, over and over
+	PlanLimit          Kind = "plan limit"          // a customer who has used what a business limit allows
+	StoreOutage        Kind = "store outage"        // a fail-closed limit whose store did not answer
 	Unclear            Kind = "unclear"             // too little to tell
 )
 
@@ -41,108 +43,123 @@ func methodOf(m string) method {
 	return methodWrites
 }
 
-// agent holds what a client's own word for itself, and the path, hint at. Both
-// can be forged: they only help to guess.
-type agent uint8
+// hint is what a client's own word for itself, and the path, say. Both can be
+// forged: they only help to guess.
+type hint uint8
 
 const (
-	agentWatches agent = 1 << iota
-	agentCollects
-	pathSignsIn
+	hintWatches hint = 1 << iota // the client calls itself a monitor
+	hintSignsIn                  // the path is about signing in
 )
 
-func agentOf(s string) agent {
-	s = strings.ToLower(s)
-	switch {
-	case s == "":
-		return 0
-	case containsAny(s, "monitor", "uptime", "pingdom", "statuscake", "healthcheck", "health-check", "synthetic", "probe", "nagios", "zabbix", "datadog", "site24x7", "blackbox"):
-		return agentWatches
-	case containsAny(s, "scrapy", "spider", "crawl", "scrape", "headless", "python-requests", "httrack", "wget"):
-		return agentCollects
+func hintsOf(agent, path string) (h hint) {
+	if containsAny(strings.ToLower(agent), "monitor", "uptime", "pingdom", "statuscake", "healthcheck", "health-check", "synthetic", "probe", "nagios", "zabbix", "datadog", "site24x7", "blackbox") {
+		h |= hintWatches
 	}
-	return 0
-}
-
-func pathHints(path string) agent {
 	if signsIn(path) {
-		return pathSignsIn
+		h |= hintSignsIn
 	}
-	return 0
-}
-
-// signsIn reports whether a name or a path is about signing in.
-func signsIn(s string) bool {
-	return containsAny(strings.ToLower(s), "auth", "login", "signin", "sign-in", "sign_in", "password", "credential", "oauth", "token", "otp", "mfa", "session")
+	return h
 }
 
 func containsAny(s string, words ...string) bool {
 	return slices.ContainsFunc(words, func(w string) bool { return strings.Contains(s, w) })
 }
 
+// signsIn reports whether one of the words of a name or a path is about signing
+// in: /api/auth/login is, /authors is not.
+func signsIn(s string) bool {
+	words := strings.FieldsFunc(strings.ToLower(s), func(r rune) bool { return !unicode.IsLetter(r) })
+	return slices.ContainsFunc(words, func(w string) bool {
+		switch w {
+		case "auth", "authenticate", "authentication", "login", "logon", "signin", "password", "passwords", "passwd", "credential", "credentials", "oauth", "token", "otp", "mfa", "session", "sessions":
+			return true
+		}
+		return false
+	})
+}
+
 // From how many refusals on a run says something.
 const (
 	fewTries  = 10 // to sign in
 	fewPages  = 10 // different ones
+	manyPages = 20 // more than there are to sign in
+	fewTicks  = 10 // for one page
 	fewAgain  = 20 // calls that came again
-	fewTicks  = 10 // at a fixed pace
-	longPause = time.Minute
+	mashing   = 60 // that a person makes who does not believe it
 )
 
+// maxPages is how many different pages of a run are told apart.
+const maxPages = 1000
+
 // guess looks at the shape of a run of refusals, and says what it saw.
-func guess(layer policy.Layer, limit string, plan bool, run []hit) (Kind, string) {
+func guess(g *group, plan bool, run []hit) (Kind, string) {
 	s := shapeOf(run)
-	if layer == policy.Edge {
-		return s.abuse(limit)
+	switch {
+	case g.outage:
+		return StoreOutage, fmt.Sprintf("%s because the store could not be asked", times(s.n))
+	case g.client == "":
+		return Unclear, fmt.Sprintf("%s; the log does not tell clients apart", times(s.n))
+	case g.layer == policy.Edge:
+		return s.abuse(g.limit)
 	}
-	// Who comes back at once, again and again, is a program. Who was told to wait
-	// for an hour and tries a few times is a person.
-	if s.n >= fewAgain && s.median < longPause && (s.retry == 0 || s.median < s.retry) {
+	// A program comes back again and again, sooner than it was told. A person
+	// who was told to wait for an hour tries a few times.
+	many := fewAgain
+	if g.layer == policy.Application && plan {
+		many = mashing
+	}
+	if s.n >= many && (s.retry == 0 || 2*s.median < s.retry) {
 		reason := fmt.Sprintf("%d refusals, one every %s", s.n, short(s.median))
 		if s.retry > 0 {
 			reason += fmt.Sprintf(" although told to wait %s", short(s.retry))
 		}
 		return RetryLoop, reason
 	}
-	what := "a business limit"
-	if plan {
-		what = "the plan's limit"
+	switch {
+	case plan:
+		return PlanLimit, fmt.Sprintf("%s at the plan's limit", times(s.n))
+	case g.layer == policy.Gateway:
+		return Unclear, fmt.Sprintf("%s of a client without a plan", times(s.n))
 	}
-	return PlanLimit, fmt.Sprintf("%s at %s", times(s.n), what)
+	return PlanLimit, fmt.Sprintf("%s at a business limit", times(s.n))
 }
 
 // abuse guesses what an address did at the edge.
 func (s *shape) abuse(limit string) (Kind, string) {
-	signing := s.signIn*2 > s.n || s.paths == 0 && signsIn(limit)
+	watches := s.watches*2 > s.n
+	signing := s.signIn*2 > s.n && s.tries >= fewTries && s.paths <= manyPages || s.paths == 0 && s.n >= fewTries && signsIn(limit)
 	switch {
-	case signing && s.n >= fewTries && s.reads*2 <= s.n:
-		return CredentialStuffing, fmt.Sprintf("%d refused tries to sign in within %s", s.n, short(s.length))
-	case s.paths >= fewPages && s.watches*2 <= s.n:
-		return Scraper, fmt.Sprintf("%d refused requests for %d different paths within %s", s.n, s.paths, short(s.length))
-	case s.n >= fewTicks && (s.watches*2 > s.n || s.paths <= 2 && s.steady && s.collects*2 <= s.n && (s.paths > 0 || s.slow())):
-		what := "one path"
-		if s.paths == 0 {
-			what = "this limit"
+	case signing && !watches:
+		return CredentialStuffing, fmt.Sprintf("%s to sign in within %s", s.counted("refused try", "refused tries"), short(s.length))
+	case watches && s.n >= fewTicks:
+		return MonitoringBot, fmt.Sprintf("%d refused requests; the client calls itself a monitor", s.n)
+	case s.paths >= fewPages:
+		pages := fmt.Sprint(s.paths)
+		if s.paths >= maxPages {
+			pages += " or more"
 		}
-		if s.watches*2 > s.n {
-			return MonitoringBot, fmt.Sprintf("%d refused requests for %s; the client calls itself a monitor", s.n, what)
-		}
-		return MonitoringBot, fmt.Sprintf("%d refused requests for %s, one every %s", s.n, what, short(s.median))
+		return Scraper, fmt.Sprintf("%d refused requests for %s different pages within %s", s.n, pages, short(s.length))
+	case s.paths > 0 && s.n >= fewAgain && s.reads*2 <= s.n:
+		return RetryLoop, fmt.Sprintf("%d refused requests that change something, one every %s", s.n, short(s.median))
+	case s.paths > 0 && s.n >= fewTicks, s.paths == 0 && s.n >= fewTicks && s.patient():
+		return MonitoringBot, fmt.Sprintf("%d refused requests for %s, one every %s", s.n, s.pages(), short(s.median))
 	case s.n >= fewAgain:
-		return Scraper, fmt.Sprintf("%d refused requests within %s", s.n, short(s.length))
+		return Scraper, fmt.Sprintf("%d refused requests within %s; the log shows no paths", s.n, short(s.length))
 	}
 	return Unclear, fmt.Sprintf("%s within %s", times(s.n), short(s.length))
 }
 
 // shape is what a run looks like from afar.
 type shape struct {
-	n                 int
-	length, median    time.Duration
-	retry             time.Duration // what clients were told to wait, the median
-	steady            bool          // most gaps are about the median
-	paths             int           // different ones; 0 when unknown
-	signIn, reads     int
-	watches, collects int
+	n              int
+	length, median time.Duration
+	retry          time.Duration // what clients were told to wait, the median
+	steady         bool          // most gaps are about the median
+	paths          int           // different ones, up to maxPages; 0 when unknown
+	signIn, reads  int
+	tries          int // to sign in, with a method that can
+	watches        int
 }
 
 func shapeOf(run []hit) shape {
@@ -151,16 +168,16 @@ func shapeOf(run []hit) shape {
 	gaps := make([]int64, 0, len(run))
 	waits := make([]int64, 0, len(run))
 	for i, h := range run {
-		if h.path != 0 && len(seen) < 1000 {
+		if h.path != 0 && len(seen) < maxPages {
 			seen[h.path] = true
 		}
 		if i > 0 {
 			gaps = append(gaps, h.at-run[i-1].at)
 		}
 		waits = append(waits, int64(h.retry))
-		count(&s.signIn, h.agent&pathSignsIn != 0)
-		count(&s.watches, h.agent&agentWatches != 0)
-		count(&s.collects, h.agent&agentCollects != 0)
+		count(&s.signIn, h.hints&hintSignsIn != 0)
+		count(&s.tries, h.hints&hintSignsIn != 0 && h.method != methodReads)
+		count(&s.watches, h.hints&hintWatches != 0)
 		count(&s.reads, h.method == methodReads)
 	}
 	s.paths = len(seen)
@@ -174,9 +191,28 @@ func shapeOf(run []hit) shape {
 	return s
 }
 
-// slow reports a pace that a log without paths shows to be no collecting: a bot
-// that watches asks once a second or less, or for hours.
-func (s *shape) slow() bool { return s.median >= time.Second || s.length >= 2*time.Hour }
+// patient reports a pace that is no collecting even in a log without paths: one
+// request in five seconds or less, or one a second by the clock for hours.
+func (s *shape) patient() bool {
+	return s.median >= 5*time.Second || s.steady && s.median >= time.Second && s.length >= 2*time.Hour
+}
+
+func (s *shape) pages() string {
+	switch s.paths {
+	case 0:
+		return "this limit"
+	case 1:
+		return "one page"
+	}
+	return fmt.Sprintf("%d pages", s.paths)
+}
+
+func (s *shape) counted(one, many string) string {
+	if s.n == 1 {
+		return "1 " + one
+	}
+	return fmt.Sprintf("%d %s", s.n, many)
+}
 
 func count(n *int, yes bool) {
 	if yes {

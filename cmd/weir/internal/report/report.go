@@ -18,6 +18,7 @@ import (
 	"fmt"
 	"hash/maphash"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/weirlabs/weir/cmd/weir/internal/cost"
@@ -28,8 +29,12 @@ import (
 // begin another episode.
 const EpisodeGap = 10 * time.Minute
 
-// maxRefusals bounds the memory of a report, some 32 bytes each.
-const maxRefusals = 10_000_000
+// What refusals take in memory, about, and how much of it a report may take.
+const (
+	bytesOfHit   = 48
+	bytesOfGroup = 1024
+	maxBytes     = 2 << 30
+)
 
 // Request is one line of a log: what one layer did with one request.
 type Request struct {
@@ -42,7 +47,8 @@ type Request struct {
 	Limit      string
 	Client     string // an address, the id of an API key, or a hash
 	Plan       bool   // the limit belongs to a plan
-	Path       string // "" when the log does not say
+	Outage     bool   // refused because the store could not be asked
+	Path       string // with its query; "" when the log does not say
 	Method     string // "" when the log does not say
 	Agent      string // the client's own word for itself
 	RetryAfter int64  // seconds that the client was told to wait; 0 when the log does not say
@@ -51,16 +57,17 @@ type Request struct {
 // Collector takes requests and makes the report. It is not safe for concurrent
 // use. The zero value is not ready: see [New].
 type Collector struct {
-	since   time.Time
-	seed    maphash.Seed
-	groups  map[group]*hits
-	layers  map[policy.Layer]*tally
-	refused int
+	since  time.Time
+	seed   maphash.Seed
+	groups map[group]*hits
+	layers map[policy.Layer]*tally
+	bytes  int
 }
 
 type group struct {
 	layer         policy.Layer
 	limit, client string
+	outage        bool
 }
 
 // hits are the refusals of one client by one limit.
@@ -74,7 +81,7 @@ type hit struct {
 	path   uint64
 	retry  int32 // seconds
 	method method
-	agent  agent
+	hints  hint
 }
 
 type tally struct {
@@ -108,21 +115,24 @@ func (c *Collector) Add(r *Request) (bool, error) {
 	if !r.Refused {
 		return true, nil
 	}
-	if c.refused++; c.refused > maxRefusals {
-		return false, errors.New("there are more than 10,000,000 refusals, which is more than a report holds; take a shorter time with --since")
+	if c.bytes > maxBytes {
+		return false, errors.New("there are more refusals than a report holds in 2 GiB; take a shorter time with --since")
 	}
+	c.bytes += bytesOfHit
 	m.Denied++
 	t.rules[r.Limit] = true
-	g := group{r.Layer, r.Limit, r.Client}
+	g := group{r.Layer, r.Limit, r.Client, r.Outage}
 	h := c.groups[g]
 	if h == nil {
 		h = &hits{}
 		c.groups[g] = h
+		c.bytes += bytesOfGroup
 	}
 	h.plan = h.plan || r.Plan
+	path, _, _ := strings.Cut(r.Path, "?")
 	h.all = append(h.all, hit{
 		at: r.Time.UnixNano(), path: c.hash(r.Path), retry: int32(min(r.RetryAfter, 1<<31-1)),
-		method: methodOf(r.Method), agent: agentOf(r.Agent) | pathHints(r.Path),
+		method: methodOf(r.Method), hints: hintsOf(r.Agent, path),
 	})
 	return true, nil
 }
@@ -168,14 +178,20 @@ type Month struct {
 	USD      cost.Dollars `json:"usd"`
 }
 
-// Count says how many episodes are of a kind, and how many refusals they have.
+// Count says how many episodes are of a kind, of how many clients, and how many
+// refusals they have. Runs counts episodes of one limit that are less than
+// [EpisodeGap] apart as one, whoever their clients are: an attack from a hundred
+// addresses is a hundred episodes and one run.
 type Count struct {
 	Kind     Kind  `json:"kind"`
 	Episodes int   `json:"episodes"`
+	Runs     int   `json:"runs"`
+	Clients  int   `json:"clients"`
 	Denied   int64 `json:"denied"`
 }
 
-// Day is how many different callers met the limit of their plan in a day of UTC.
+// Day is how many different callers met a business limit in a day of UTC, those who
+// then came back in a loop to the limit of their plan included.
 type Day struct {
 	Day     string `json:"day"`
 	Callers int    `json:"callers"`
@@ -237,18 +253,33 @@ func (c *Collector) Report(costs Costs) Report {
 }
 
 func (l *Layer) sum(callers map[string]map[string]bool) {
+	type run struct {
+		kind  Kind
+		limit string
+	}
 	kinds := map[Kind]*Count{}
-	for i := range l.Episodes {
+	ends := map[run]time.Time{}
+	clients := map[Kind]map[string]bool{}
+	for i := range l.Episodes { // by their start
 		e := &l.Episodes[i]
 		k := kinds[e.Kind]
 		if k == nil {
 			k = &Count{Kind: e.Kind}
-			kinds[e.Kind] = k
+			kinds[e.Kind], clients[e.Kind] = k, map[string]bool{}
 		}
 		k.Episodes++
 		k.Denied += e.Denied
+		clients[e.Kind][e.Client] = true
+		of := run{e.Kind, e.Limit}
+		if end, known := ends[of]; !known || e.Start.Sub(end) >= EpisodeGap {
+			k.Runs++
+		}
+		if e.End.After(ends[of]) {
+			ends[of] = e.End
+		}
 	}
-	for _, k := range kinds {
+	for kind, k := range kinds {
+		k.Clients = len(clients[kind])
 		l.Kinds = append(l.Kinds, *k)
 	}
 	slices.SortFunc(l.Kinds, func(a, b Count) int { return cmp.Compare(a.Kind, b.Kind) })
@@ -273,12 +304,12 @@ func (h *hits) episodes(g group, callers map[string]map[string]bool) []Episode {
 		}
 		run := h.all[from:i]
 		from = i
-		kind, reason := guess(g.layer, g.limit, h.plan, run)
+		kind, reason := guess(&g, h.plan, run)
 		list = append(list, Episode{
 			Limit: g.limit, Client: g.client, Start: time.Unix(0, run[0].at).UTC(), End: time.Unix(0, run[len(run)-1].at).UTC(),
 			Denied: int64(len(run)), Kind: kind, Reason: reason,
 		})
-		if kind != PlanLimit {
+		if g.layer != policy.Application || g.outage || g.client == "" || kind != PlanLimit && !h.plan {
 			continue
 		}
 		for _, one := range run {

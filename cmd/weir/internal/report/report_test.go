@@ -104,7 +104,9 @@ func reportOf(t *testing.T, waf, gateway, log []string) Report {
 		if why := decisions.Parse(line, &d); why != "" {
 			return why
 		}
-		FromDecision(&d, q)
+		if !FromDecision(&d, q) {
+			return "no decision"
+		}
 		return ""
 	})
 	return c.Report(Costs{Prices: prices, WAF: len(waf) > 0, Rules: 2, REST: len(gateway) > 0})
@@ -200,6 +202,24 @@ func TestKinds(t *testing.T) {
 		}
 		return all
 	}
+	uneven := func(n int, h hit) []hit {
+		all := run(n, 100*time.Millisecond, h)
+		for i := range all {
+			all[i].at += int64(i%7) * int64(i%5) * int64(200*time.Millisecond)
+		}
+		slices.SortFunc(all, func(a, b hit) int { return int(a.at - b.at) })
+		return all
+	}
+	mixed := func(n int, gap time.Duration) []hit { // a page, its token, a try
+		all := run(n, gap, hit{method: methodReads, hints: hintSignsIn})
+		for i := range all {
+			all[i].path = uint64(1 + i%3)
+			if i%3 == 2 {
+				all[i].method = methodWrites
+			}
+		}
+		return all
+	}
 	for name, c := range map[string]struct {
 		layer policy.Layer
 		limit string
@@ -207,24 +227,30 @@ func TestKinds(t *testing.T) {
 		run   []hit
 		want  Kind
 	}{
-		"tries at a fixed pace":            {policy.Edge, "rate-auth", false, run(200, time.Second, hit{path: 1, method: methodWrites, agent: pathSignsIn}), CredentialStuffing},
-		"tries, in a log without paths":    {policy.Edge, "rate-auth", false, run(200, time.Second, hit{}), CredentialStuffing},
-		"tries met by the limit for all":   {policy.Edge, "rate-all", false, run(200, time.Second, hit{path: 1, method: methodWrites, agent: pathSignsIn}), CredentialStuffing},
-		"a person who forgot the password": {policy.Edge, "rate-auth", false, run(4, 9*time.Second, hit{path: 1, method: methodWrites, agent: pathSignsIn}), Unclear},
-		"a monitor of the sign-in page":    {policy.Edge, "rate-auth", false, run(200, time.Second, hit{path: 1, method: methodReads, agent: pathSignsIn}), MonitoringBot},
-		"pages at a fixed pace":            {policy.Edge, "rate-all", false, pages(100, 50*time.Millisecond), Scraper},
-		"one page at a fixed pace":         {policy.Edge, "rate-all", false, run(100, 100*time.Millisecond, hit{path: 1, method: methodReads}), MonitoringBot},
-		"fast, in a log without paths":     {policy.Edge, "rate-all", false, run(500, 50*time.Millisecond, hit{}), Scraper},
-		"for hours, in a log without":      {policy.Edge, "rate-all", false, run(500, 30*time.Second, hit{}), MonitoringBot},
-		"two refusals":                     {policy.Edge, "rate-all", false, run(2, time.Second, hit{path: 1, method: methodReads}), Unclear},
-		"a partner that does not wait":     {policy.Gateway, "partner-basic", true, run(500, time.Second, hit{retry: 60}), RetryLoop},
-		"a partner that waits too little":  {policy.Application, "orders", false, run(50, 30*time.Second, hit{retry: 3600}), RetryLoop},
-		"a partner that waits as told":     {policy.Application, "orders", false, run(50, 2*time.Second, hit{retry: 2}), PlanLimit},
-		"a customer who tries again":       {policy.Application, "orders", true, run(5, 10*time.Second, hit{retry: 1800}), PlanLimit},
-		"the gateway's log names no wait":  {policy.Gateway, "throttled", true, run(50, time.Second, hit{path: 1, method: methodWrites}), RetryLoop},
+		"tries at a fixed pace":             {policy.Edge, "rate-auth", false, run(200, time.Second, hit{path: 1, method: methodWrites, hints: hintSignsIn}), CredentialStuffing},
+		"tries, in a log without paths":     {policy.Edge, "rate-auth", false, run(200, time.Second, hit{}), CredentialStuffing},
+		"tries met by the limit for all":    {policy.Edge, "rate-all", false, run(200, time.Second, hit{path: 1, method: methodWrites, hints: hintSignsIn}), CredentialStuffing},
+		"tries with a page and a form each": {policy.Edge, "rate-auth", false, mixed(300, time.Second), CredentialStuffing},
+		"a person who forgot the password":  {policy.Edge, "rate-auth", false, run(4, 9*time.Second, hit{path: 1, method: methodWrites, hints: hintSignsIn}), Unclear},
+		"a monitor of the sign-in page":     {policy.Edge, "rate-auth", false, run(200, time.Second, hit{path: 1, method: methodReads, hints: hintSignsIn}), MonitoringBot},
+		"pages at a fixed pace":             {policy.Edge, "rate-all", false, pages(100, 50*time.Millisecond), Scraper},
+		"one page at a fixed pace":          {policy.Edge, "rate-all", false, run(100, 100*time.Millisecond, hit{path: 1, method: methodReads}), MonitoringBot},
+		"one page at any pace":              {policy.Edge, "rate-all", false, uneven(100, hit{path: 1, method: methodReads}), MonitoringBot},
+		"one thing changed over and over":   {policy.Edge, "rate-all", false, run(100, 100*time.Millisecond, hit{path: 1, method: methodWrites}), RetryLoop},
+		"fast, in a log without paths":      {policy.Edge, "rate-all", false, run(500, 50*time.Millisecond, hit{}), Scraper},
+		"for hours, in a log without":       {policy.Edge, "rate-all", false, run(500, 30*time.Second, hit{}), MonitoringBot},
+		"two refusals":                      {policy.Edge, "rate-all", false, run(2, time.Second, hit{path: 1, method: methodReads}), Unclear},
+		"a partner that does not wait":      {policy.Gateway, "partner-basic", true, run(500, time.Second, hit{retry: 60}), RetryLoop},
+		"a partner that waits too little":   {policy.Application, "orders", false, run(50, 30*time.Second, hit{retry: 3600}), RetryLoop},
+		"a partner that comes in minutes":   {policy.Gateway, "partner-basic", true, run(200, 5*time.Minute, hit{retry: 86_400}), RetryLoop},
+		"a partner that waits as told":      {policy.Application, "orders", false, run(50, 2*time.Second, hit{retry: 2}), PlanLimit},
+		"a customer who tries again":        {policy.Application, "orders", true, run(5, 10*time.Second, hit{retry: 1800}), PlanLimit},
+		"a customer who does not believe":   {policy.Application, "orders", true, run(40, 3*time.Second, hit{retry: 1800}), PlanLimit},
+		"the gateway's log names no wait":   {policy.Gateway, "throttled", true, run(50, 90*time.Second, hit{path: 1, method: methodWrites}), RetryLoop},
+		"a stage's throttle":                {policy.Gateway, "throttled", false, run(3, time.Second, hit{path: 1, method: methodWrites}), Unclear},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if got, why := guess(c.layer, c.limit, c.plan, c.run); got != c.want || why == "" {
+			if got, why := guess(&group{layer: c.layer, limit: c.limit, client: "c"}, c.plan, c.run); got != c.want || why == "" {
 				t.Errorf("%q because %q; want %q", got, why, c.want)
 			}
 		})
@@ -279,5 +305,43 @@ func TestBadLinesAreNeverGuessedAt(t *testing.T) {
 	// A 429 of the service behind it is none of the gateway's.
 	if why := ParseGateway([]byte(strings.Replace(access, "THROTTLED", "-", 1)), &q); why != "" || q.Refused {
 		t.Errorf("a 429 of the service: %q, %+v", why, q)
+	}
+}
+
+// TestAnOutageIsNoProductWorking: who was refused because the store did not answer
+// has met no limit. Who cannot be told apart is nobody in particular.
+func TestAnOutageIsNoProductWorking(t *testing.T) {
+	var lines []string
+	for i := range 50 {
+		down := strings.Replace(decisionOf(half.Add(time.Duration(i)*time.Second), policy.Application, "orders", "free", fmt.Sprint("user", i), 1), `"reason":"limit"`, `"reason":"unavailable"`, 1)
+		lines = append(lines, down, decisionOf(half.Add(time.Hour+time.Duration(i)*time.Second), policy.Application, "exports", "free", "", 60))
+	}
+	l := reportOf(t, nil, nil, lines).Layers[0]
+	if got := kinds(&l); got != "50 store outage, 1 unclear" || len(l.PlanDays) != 0 || l.Denied != 100 {
+		t.Errorf("%s, %d refused, plan limits on %d days; want 50 store outage, 1 unclear, 100 and none", got, l.Denied, len(l.PlanDays))
+	}
+}
+
+// TestARunFromManyAddressesIsOneRun.
+func TestARunFromManyAddressesIsOneRun(t *testing.T) {
+	var lines []string
+	for run := range 3 {
+		for i := range 600 {
+			lines = append(lines, wafLineOf(day(run*10, time.Duration(i)*time.Second), "BLOCK", "rate-auth", fmt.Sprintf("198.18.1.%d", i%5), "POST", "/api/auth/login", ""))
+		}
+	}
+	k := reportOf(t, lines, nil, nil).Layers[0].Kinds
+	if len(k) != 1 || k[0].Kind != CredentialStuffing || k[0].Episodes != 15 || k[0].Runs != 3 || k[0].Clients != 5 {
+		t.Errorf("%+v; want 15 episodes of 5 clients in 3 runs", k)
+	}
+}
+
+func TestWordsOfSigningIn(t *testing.T) {
+	for path, want := range map[string]bool{
+		"/api/auth/login": true, "/oauth2/token": true, "rate-auth": true, "/sign/in": false, "/authors": false, "/tokens/17/search": false, "/hotpot": false, "/": false,
+	} {
+		if signsIn(path) != want {
+			t.Errorf("%s: %v, want %v", path, !want, want)
+		}
 	}
 }

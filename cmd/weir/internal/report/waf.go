@@ -17,6 +17,7 @@ type wafLine struct {
 	Request     *struct {
 		ClientIP string `json:"clientIp"`
 		URI      string `json:"uri"`
+		Args     string `json:"args"`
 		Method   string `json:"httpMethod"`
 		Headers  []struct {
 			Name  string `json:"name"`
@@ -24,6 +25,9 @@ type wafLine struct {
 		} `json:"headers"`
 	} `json:"httpRequest"`
 }
+
+// maxMillis is the year 2200: what lies beyond is in another unit.
+const maxMillis = 7_258_118_400_000
 
 // ParseWAF reads a line of an AWS WAF log into r, or says why it is none. A
 // request that a rule merely counted was served.
@@ -35,6 +39,8 @@ func ParseWAF(line []byte, r *Request) (why string) {
 	switch {
 	case w.Timestamp <= 0:
 		return "the timestamp is missing"
+	case w.Timestamp > maxMillis:
+		return "the timestamp is none in milliseconds"
 	case w.Action == "":
 		return "the action is missing"
 	case w.Request == nil || w.Request.ClientIP == "":
@@ -53,6 +59,9 @@ func ParseWAF(line []byte, r *Request) (why string) {
 	}
 	r.Refused, r.Limit, r.Client = true, w.Terminating, w.Request.ClientIP
 	r.Path, r.Method = w.Request.URI, w.Request.Method
+	if w.Request.Args != "" {
+		r.Path += "?" + w.Request.Args
+	}
 	for _, h := range w.Request.Headers {
 		if strings.EqualFold(h.Name, "user-agent") {
 			r.Agent = h.Value
