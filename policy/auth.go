@@ -89,6 +89,27 @@ func (k *APIKeys) Len() int { return len(k.all) }
 // All is what is known of every key, in the order of the file, without the keys.
 func (k *APIKeys) All() []APIKey { return slices.Clone(k.all) }
 
+// Same reports whether two files hold the same keys, of the same owners and plans.
+func (k *APIKeys) Same(o *APIKeys) bool {
+	if len(k.all) != len(o.all) {
+		return false
+	}
+	known := map[storedKey]bool{}
+	for _, keys := range k.keys {
+		for _, key := range keys {
+			known[key] = true
+		}
+	}
+	for _, keys := range o.keys {
+		for _, key := range keys {
+			if !known[key] {
+				return false
+			}
+		}
+	}
+	return true
+}
+
 func (k *APIKeys) add(sum digest, key APIKey) {
 	if k.keys == nil {
 		k.keys = map[keyIndex][]storedKey{}

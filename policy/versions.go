@@ -223,5 +223,19 @@ func (p *Policy) VersionsOf(plan string) []int {
 	return out
 }
 
+// VersionSince is the instant from which new accounts have a version of a plan.
+// It is zero for the first one, which is in force since ever, and for one that the
+// file does not have.
+func (p *Policy) VersionSince(plan string, version int) time.Time {
+	if i := slices.Index(p.plans, plan); i >= 0 {
+		for _, e := range p.editions[i] {
+			if e.number == version && e.since != 0 {
+				return time.Unix(0, e.since)
+			}
+		}
+	}
+	return time.Time{}
+}
+
 // Plans are the application's plans, lowest first.
 func (p *Policy) Plans() []string { return slices.Clone(p.plans) }

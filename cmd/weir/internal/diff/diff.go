@@ -8,10 +8,8 @@ package diff
 
 import (
 	"fmt"
-	"reflect"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/weirlabs/weir"
 	"github.com/weirlabs/weir/policy"
@@ -185,7 +183,9 @@ func (c *comparer) rule(was, is *policy.Rule) {
 			c.add(Change{Kind: "changed", Field: field, Old: old, New: now, Effect: effect, was: was, is: is})
 		}
 	}
-	differ("limit", was.Limit.String(), is.Limit.String(), effectOf(was.Limit, is.Limit))
+	if !sameLimit(was.Limit, is.Limit) {
+		differ("limit", was.Limit.String(), is.Limit.String(), effectOf(was.Limit, is.Limit))
+	}
 	mode := Other
 	switch {
 	case is.Mode == policy.Enforce:
@@ -204,7 +204,14 @@ func (c *comparer) rule(was, is *policy.Rule) {
 	}
 	differ("match", old, now, where)
 	differ("by", was.By, is.By, Other)
-	differ("except_ips", prefixes(was), prefixes(is), Other)
+	excepted := Other
+	switch old, now := prefixes(was), prefixes(is); {
+	case len(old) == 0 || contains(now, old):
+		excepted = Looser
+	case len(now) == 0 || contains(old, now):
+		excepted = Tighter
+	}
+	differ("except_ips", strings.Join(prefixes(was), ", "), strings.Join(prefixes(is), ", "), excepted)
 	differ("when", was.When, is.When, Other)
 	differ("cost", was.Cost, is.Cost, Other)
 	differ("on_error", was.OnError, is.OnError, "")
@@ -212,7 +219,8 @@ func (c *comparer) rule(was, is *policy.Rule) {
 	differ("on_store_error", failing(was), failing(is), "")
 	differ("priority", fmt.Sprint(was.Priority), fmt.Sprint(is.Priority), "")
 	differ("header_styles", fmt.Sprint(was.Headers), fmt.Sprint(is.Headers), "")
-	differ("denied", saying(was), saying(is), "")
+	c.terms(differ, was, is)
+	c.denied(differ, was, is)
 }
 
 // contains reports whether all of some are among all.
@@ -236,13 +244,13 @@ func matching(r *policy.Rule) string {
 	return s
 }
 
-func prefixes(r *policy.Rule) string {
+func prefixes(r *policy.Rule) []string {
 	var all []string
 	for _, p := range r.ExceptIPs {
 		all = append(all, p.String())
 	}
 	slices.Sort(all)
-	return strings.Join(all, ", ")
+	return all
 }
 
 func counting(r *policy.Rule) string {
@@ -263,160 +271,4 @@ func failing(r *policy.Rule) string {
 		return fmt.Sprintf("local, share 1/%d", r.Share)
 	}
 	return "allow"
-}
-
-// saying is what a refusal says, of a sample of it.
-func saying(r *policy.Rule) string {
-	s := r.Denied.UpgradeURL
-	if m := r.Denied.Message; m != nil {
-		s = m.Text(&policy.MessageData{
-			Limit: r.Limit.String(), Count: r.Limit.Max(), Unit: r.Limit.Period().String(), Name: r.Name,
-			Operation: r.Operation, Plan: r.Plan, Wait: "6 seconds", At: "15:00", UpgradeURL: r.Denied.UpgradeURL,
-		})
-	}
-	return s
-}
-
-// effectOf compares two limits by what passes at once and by what passes in the
-// long run.
-func effectOf(was, is weir.Limit) string {
-	burst, rate := compare(float64(was.Max()), float64(is.Max())), compare(steady(was), steady(is))
-	switch {
-	case burst <= 0 && rate <= 0 && burst+rate < 0:
-		return Tighter
-	case burst >= 0 && rate >= 0 && burst+rate > 0:
-		return Looser
-	}
-	return Other
-}
-
-// compare says whether a number falls (-1) or rises (1). Rates that differ by less
-// than a millionth are the same, written in other units.
-func compare(was, is float64) int {
-	switch d := is - was; {
-	case d > was*1e-6:
-		return 1
-	case d < -was*1e-6:
-		return -1
-	}
-	return 0
-}
-
-// steady is what passes in a second in the long run.
-func steady(l weir.Limit) float64 {
-	n, scale := l.Rate()
-	return float64(n) / float64(scale) / (float64(l.Period().Duration()) / float64(time.Second))
-}
-
-// settings compares what is no limit.
-func (c *comparer) settings(was, is *policy.Policy) {
-	set := func(name, who, old, now string) {
-		if old != now {
-			kind := "changed"
-			switch {
-			case old == "":
-				kind = "added"
-			case now == "":
-				kind = "removed"
-			}
-			c.changes = append(c.changes, Change{Kind: kind, Layer: "settings", Name: name, Who: who, Field: name, Old: old, New: now, Effect: ""})
-		}
-	}
-	all, operators := "everybody", "whoever runs it"
-	callers := func(p *policy.Policy) string {
-		var list []string
-		for _, s := range p.CallerSources() {
-			list = append(list, s.Name+": "+s.From)
-		}
-		return strings.Join(list, ", ")
-	}
-	plans := func(p *policy.Policy) string {
-		if len(p.Plans()) == 0 {
-			return ""
-		}
-		return strings.Join(p.Plans(), ", ") + " from " + p.PlansFrom()
-	}
-	set("callers", all, callers(was), callers(is))
-	set("plans", "accounts", plans(was), plans(is))
-	set("client_ip", "callers known by their address", was.Addressing(), is.Addressing())
-	c.auth(was.Auth(), is.Auth(), set)
-	set("store", all, was.Store(), is.Store())
-	set("edge_store", "every address", edgeStore(was), edgeStore(is))
-	set("retry_after_jitter", "who is refused", jitter(was), jitter(is))
-	set("cors", "pages of other origins", strings.Join(was.CORS(), ", "), strings.Join(is.CORS(), ", "))
-	set("log_keys", operators, was.LogKeys(), is.LogKeys())
-	set("revision", operators, fmt.Sprint(was.Revision()), fmt.Sprint(is.Revision()))
-	set("name", operators, was.Name(), is.Name())
-}
-
-func jitter(p *policy.Policy) string {
-	if p.RetryAfterJitter() == 0 {
-		return ""
-	}
-	return p.RetryAfterJitter().String()
-}
-
-func edgeStore(p *policy.Policy) string {
-	if p.EdgeShared() {
-		return "shared"
-	}
-	return "memory"
-}
-
-func (c *comparer) auth(was, is policy.Auth, set func(name, who, old, now string)) {
-	jwt := func(j *policy.JWT) string {
-		if j == nil {
-			return ""
-		}
-		s := "a public key"
-		switch {
-		case j.SecretEnv != "":
-			s = "the secret in " + j.SecretEnv
-		case j.JWKS != "":
-			s = "the keys of " + j.JWKS
-		}
-		if j.Issuer != "" {
-			s += ", issuer " + j.Issuer
-		}
-		if j.Audience != "" {
-			s += ", audience " + j.Audience
-		}
-		return s
-	}
-	old, now := jwt(was.JWT), jwt(is.JWT)
-	if old == now && was.JWT != nil && !reflect.DeepEqual(was.JWT.PublicKey, is.JWT.PublicKey) {
-		now = "another public key"
-	}
-	set("auth.jwt", "callers with a token", old, now)
-	keys := func(k *policy.APIKeys) string {
-		if k == nil {
-			return ""
-		}
-		owners := map[string]bool{}
-		for _, one := range k.All() {
-			owners[one.Owner+" ("+or(one.Plan, "no plan")+")"] = true
-		}
-		var list []string
-		for o := range owners {
-			list = append(list, o)
-		}
-		slices.Sort(list)
-		const most = 5
-		if len(list) > most {
-			list = append(list[:most], fmt.Sprintf("and %d more", len(owners)-most))
-		}
-		return fmt.Sprintf("%d keys in %s: %s", k.Len(), k.Header, strings.Join(list, ", "))
-	}
-	old, now = keys(was.APIKeys), keys(is.APIKeys)
-	if old == now && was.APIKeys != nil && !reflect.DeepEqual(was.APIKeys.All(), is.APIKeys.All()) {
-		now += ", in another order or with other owners"
-	}
-	set("auth.api_keys", "callers with an API key", old, now)
-}
-
-func or(s, other string) string {
-	if s == "" {
-		return other
-	}
-	return s
 }
