@@ -86,7 +86,18 @@ type Decision struct {
 	// ResetAfter is the time until the bucket is full or the window is over.
 	ResetAfter time.Duration
 
-	_ int64 // 64 bytes are copied, on the way to the caller, in a fifth of the time of 56
+	end int64 // Unix ns at which the window is over; 0 of a bucket
+}
+
+// ResetAt is the instant that ResetAfter leads to, of a decision that was made at
+// the instant judged. The end of a window is exact, and the same from call to call;
+// it is by the store's clock where that has one. It is judged itself where nothing
+// is to be waited for, or nothing is known.
+func (d *Decision) ResetAt(judged time.Time) time.Time {
+	if d.end == 0 || d.ResetAfter == 0 || d.Unknown {
+		return judged.Add(d.ResetAfter)
+	}
+	return time.Unix(0, d.end)
 }
 
 type contextKey struct{}

@@ -364,12 +364,12 @@ func (op *Op) part() *plan.Spec {
 // decide turns a verdict into a Decision.
 func decide(limit Limit, cost int64, v plan.Verdict) (d Decision) {
 	d.of(limit, cost, v.Brief(), v.Max)
-	d.Notice = uint8(v.Notice)
+	d.Notice, d.end = uint8(v.Notice), v.End
 	if v.Never {
 		d.Reason = ReasonNever
 	}
 	if v.Unseen {
-		d.Unknown, d.Remaining = true, 0
+		d.Unknown, d.Remaining, d.end = true, 0, 0
 	}
 	return d
 }

@@ -47,7 +47,7 @@ func (o *Outcome) tell(ctx context.Context) {
 func (o *Outcome) tellOf(ctx context.Context, v *Verdict, excess int64) {
 	n := Notice{
 		Rule: v.Rule, KeyHash: o.KeyHash(v), Percent: int(v.Notice), Excess: excess,
-		Used: v.Used, Max: v.Limit.Max(), ResetAt: o.Time().Add(v.ResetAfter).UTC().Truncate(time.Second), Shadow: v.Shadow,
+		Used: v.Used, Max: v.Limit.Max(), ResetAt: v.ResetAt(o.Time()).UTC(), Shadow: v.Shadow,
 	}
 	if n.Percent != 0 {
 		o.eng.lines.noticed(ctx, o, v, &n)

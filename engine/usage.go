@@ -155,7 +155,7 @@ func UsageOf(op *policy.Op, d *weir.Decision, at time.Time) Usage {
 	u := Usage{
 		Layer: r.Layer, Name: r.Name, Operation: r.Operation, Plan: r.Plan, Version: r.Version,
 		Limit: d.Limit.Max(), Used: d.Used, Remaining: d.Remaining,
-		Period: d.Limit.Period().String(), ResetAt: at.Add(d.ResetAfter).UTC(),
+		Period: d.Limit.Period().String(), ResetAt: d.ResetAt(at).UTC(),
 	}
 	if op.Overridden {
 		text := d.Limit.String()

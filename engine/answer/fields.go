@@ -76,7 +76,11 @@ func (w *Writer) Fields(h map[string][]string, o *engine.Outcome, scratch []stri
 			used, epoch := "", ""
 			if !v.Unknown {
 				used = strconv.FormatInt(v.Used, 10)
-				epoch = strconv.FormatInt(ceilUnix(o.Time().Add(until)), 10)
+				at := o.Time().Add(until)
+				if until == v.ResetAfter {
+					at = v.ResetAt(o.Time())
+				}
+				epoch = strconv.FormatInt(ceilUnix(at), 10)
 			}
 			s.set(fieldXUsed, used)
 			s.set(fieldXReset, epoch)

@@ -146,7 +146,7 @@ type LimitExceeded struct {
 	Operation         string    `json:"operation"` // of the plan; the limit's name outside plans
 	Limit             int64     `json:"limit"`     // capacity of a bucket, count of a window
 	Used              int64     `json:"used"`
-	ResetsAt          time.Time `json:"resetsAt"` // when the same call would pass; RFC 3339 in JSON and in Error
+	ResetsAt          time.Time `json:"resetsAt,omitzero"` // when the same call would pass, never before it; RFC 3339 in JSON and in Error; zero when no wait helps
 	RetryAfterSeconds int64     `json:"retryAfterSeconds"`
 	Message           string    `json:"-"` // for people
 }
@@ -156,7 +156,11 @@ func (e *LimitExceeded) Error() string {
 	if e.Message != "" {
 		return e.Message
 	}
-	return e.Operation + ": " + strconv.FormatInt(e.Used, 10) + " of " + strconv.FormatInt(e.Limit, 10) + " used; resets at " + e.ResetsAt.Format(time.RFC3339)
+	text := e.Operation + ": " + strconv.FormatInt(e.Used, 10) + " of " + strconv.FormatInt(e.Limit, 10) + " used"
+	if e.ResetsAt.IsZero() {
+		return text + "; one call asks for more than the limit holds"
+	}
+	return text + "; resets at " + e.ResetsAt.Format(time.RFC3339)
 }
 
 // Exceeded is the refusal of an outcome as an error for code that stands behind
@@ -175,12 +179,23 @@ func (w *Writer) Exceeded(o *engine.Outcome, a *policy.Attributes) error {
 		e.Operation = v.Rule.Name
 	}
 	e.Message, _, _ = w.message(o, a, v)
-	e.RetryAfterSeconds, _ = RetryAfter(&v.Decision)
-	e.ResetsAt = o.Time().Add(time.Duration(e.RetryAfterSeconds) * time.Second).UTC().Truncate(time.Second)
+	wait, helps := RetryAfter(&v.Decision)
+	if e.RetryAfterSeconds = wait; helps {
+		e.ResetsAt = time.Unix(ceilUnix(passesAt(o, v)), 0).UTC()
+	}
 	return e
 }
 
 var _ error = (*LimitExceeded)(nil)
+
+// passesAt is when the same call would pass: the very end of the window, where it
+// is that which the caller waits for.
+func passesAt(o *engine.Outcome, v *engine.Verdict) time.Time {
+	if v.RetryAfter == v.ResetAfter {
+		return v.ResetAt(o.Time())
+	}
+	return o.Time().Add(v.RetryAfter)
+}
 
 // dataOf is what a message knows of a refusal.
 func (w *Writer) dataOf(o *engine.Outcome, a *policy.Attributes, v *engine.Verdict, language string) policy.MessageData {
@@ -189,7 +204,7 @@ func (w *Writer) dataOf(o *engine.Outcome, a *policy.Attributes, v *engine.Verdi
 	data := policy.MessageData{
 		Limit: v.Limit.String(), Count: count, Unit: unit,
 		Name: v.Rule.Name, Operation: v.Rule.Operation, Plan: v.Rule.Plan,
-		Wait: words(seconds), At: clock(o.Time(), o.Time().Add(v.RetryAfter), w.zoneOf(o, a, v)), UpgradeURL: v.Rule.Denied.UpgradeURL,
+		Wait: words(seconds), At: clock(o.Time(), passesAt(o, v), w.zoneOf(o, a, v)), UpgradeURL: v.Rule.Denied.UpgradeURL,
 		Seconds: seconds, Used: v.Used,
 	}
 	if language != "" {

@@ -25,6 +25,7 @@ type Verdict struct {
 	Used  int64 // after the take when OK; above Max when in debt
 	Wait  int64 // ns until the same take could succeed; 0 when OK or Never
 	Reset int64 // ns until the bucket is full or the window over
+	End   int64 // Unix ns at which the window is over; 0 of a bucket
 	Stamp int64 // what a later GiveBack or Charge of this take needs
 
 	Unseen bool // no state was looked at: Used and Reset are not known

@@ -26,8 +26,9 @@ func (s *Spec) judgeQuota(start, count Stored, running, wrong bool, now, n int64
 			begin = start.v
 		}
 	}
-	if end := addSat(begin, s.period.fixed()); running {
-		v.Reset = end - now
+	v.End = addSat(begin, s.period.fixed())
+	if running {
+		v.Reset = v.End - now
 	}
 	if v.Never {
 		return v
@@ -38,7 +39,7 @@ func (s *Spec) judgeQuota(start, count Stored, running, wrong bool, now, n int64
 	}
 	v.OK = true
 	v.Used += n
-	v.Reset = begin + s.period.fixed() - now
+	v.Reset = v.End - now
 	v.Stamp = begin
 	return v
 }

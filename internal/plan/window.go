@@ -47,7 +47,7 @@ func (s *Spec) windowAt(c *Cells, now int64) windowState {
 }
 
 func (s *Spec) judgeWindow(st windowState, now, n int64) Verdict {
-	v := Verdict{Max: s.max, Never: n > s.most, Used: addSat(st.count, st.carried), Reset: st.end - now}
+	v := Verdict{Max: s.max, Never: n > s.most, Used: addSat(st.count, st.carried), Reset: st.end - now, End: st.end}
 	if v.Never {
 		return v
 	}

@@ -1,0 +1,74 @@
+package answer_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"log/slog"
+	"net/netip"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/fstest"
+	"time"
+
+	"github.com/weirlabs/weir/engine"
+	"github.com/weirlabs/weir/engine/answer"
+	"github.com/weirlabs/weir/memstore"
+	"github.com/weirlabs/weir/policy"
+)
+
+// The instant of a refusal is never before the one at which the call would pass,
+// and at most the rest of a second after it.
+func TestSpec_B13_ARefusalSaysNoInstantBeforeTheCallPasses(t *testing.T) {
+	for _, c := range []struct{ limit, cost, want string }{
+		{"1/minute", "1", "2027-03-14T12:35:51Z"},
+		{"quota 1/minute", "1", "2027-03-14T12:35:51Z"},
+		{"quota 1/hour calendar", "1", "2027-03-14T13:00:00Z"},
+		{"quota 1/day calendar Europe/Berlin", "1", "2027-03-14T23:00:00Z"},
+		{"quota 1/day calendar", "2", ""},
+	} {
+		var at atomic.Int64
+		at.Store(time.Date(2027, 3, 14, 12, 34, 50, 900_000_000, time.UTC).UnixNano())
+		now := func() int64 { return at.Add(500) }
+		text := "weir: 1\napplication:\n  limits:\n    - {name: things, match: /, by: everyone, cost: " + c.cost + ", header_styles: [github], limit: " + c.limit + "}\n"
+		p, err := policy.Load(fstest.MapFS{"weir.yaml": {Data: []byte(text)}}, "weir.yaml", policy.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		store := memstore.New(memstore.Options{Now: now})
+		t.Cleanup(func() { store.Close() })
+		e, err := engine.New(engine.Options{Policy: p, Store: store, Now: now, Logger: slog.New(slog.DiscardHandler)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { e.Close() })
+		a := &policy.Attributes{Method: "GET", Path: "/", Host: "shop", Peer: netip.MustParseAddr("192.0.2.1")}
+		var o *engine.Outcome
+		for range 2 {
+			o = new(engine.Outcome)
+			e.Decide(context.Background(), a, o)
+		}
+		var w answer.Writer
+		var ex *answer.LimitExceeded
+		if !errors.As(w.Exceeded(o, a), &ex) {
+			t.Fatalf("%s: served", c.limit)
+		}
+		if c.want == "" {
+			ex.Message = ""
+			if text, err := json.Marshal(ex); err != nil || !ex.ResetsAt.IsZero() || strings.Contains(string(text), "resetsAt") || strings.Contains(ex.Error(), "resets at") {
+				t.Errorf("%s can never pass, and says %s, %q", c.limit, text, ex.Error())
+			}
+			continue
+		}
+		if got := ex.ResetsAt.Format(time.RFC3339Nano); got != c.want {
+			t.Errorf("%s: resets at %s, want %s", c.limit, got, c.want)
+		}
+		h := map[string][]string{}
+		w.Fields(h, o, nil)
+		if want, _ := time.Parse(time.RFC3339, c.want); len(h["X-Ratelimit-Reset"]) != 1 || h["X-Ratelimit-Reset"][0] != strconv.FormatInt(want.Unix(), 10) {
+			t.Errorf("%s: X-RateLimit-Reset %q, want %d", c.limit, h, want.Unix())
+		}
+	}
+}
