@@ -239,6 +239,9 @@ func (r *result) check(tb testing.TB, w workload, what string) {
 		{"share of the limit that was granted", r.granted(w, r.Offered), w.bars.granted, true},
 		{"writes a second to one item", item, w.bars.perItem, false},
 	} {
+		if bar.atLeast && !r.pressed(w) {
+			continue
+		}
 		if bar.bar != 0 && (bar.atLeast && bar.got < bar.bar || !bar.atLeast && bar.got > bar.bar) {
 			tb.Errorf("%s, %s: %s: %.4f, and the bar is %.4f", w.name, what, bar.name, bar.got, bar.bar)
 		}
@@ -246,9 +249,16 @@ func (r *result) check(tb testing.TB, w workload, what string) {
 	if b := r.bound(w); b != "-" && b != "holds" {
 		tb.Errorf("%s, %s: %s", w.name, what, b)
 	}
-	if r.Falsely > 0 || r.Allowed.Calls == 0 || w.bars.denied > 0 && r.Denied.Calls == 0 {
+	if r.Falsely > 0 || r.Allowed.Calls == 0 || w.bars.denied > 0 && r.Denied.Calls == 0 && r.pressed(w) {
 		tb.Errorf("%s, %s: %d allowed, %d denied, %d falsely", w.name, what, r.Allowed.Calls, r.Denied.Calls, r.Falsely)
 	}
+}
+
+// pressed reports whether the machine made so many calls that the limit had to
+// refuse some: half of what the workload offers, at least. A machine that is busy
+// with other things does not, and then says nothing of what was granted.
+func (r *result) pressed(w workload) bool {
+	return w.offered == 0 || float64(r.Allowed.Calls+r.Denied.Calls) >= 0.5*float64(w.offered)*r.Offered.Seconds()
 }
 
 // table prints results side by side.
