@@ -382,34 +382,37 @@ func (h *hanging) Apply(ctx context.Context, item weir.Key, tries []weir.Write, 
 // A caller who leaves between two items keeps nothing of the first; one who has
 // left before takes nothing.
 func TestCallerLeaves(t *testing.T) {
-	p := remotely(t, weir.Options{})
-	ops := []weir.Op{
-		{Limit: limit(t, "quota 5/h"), Key: weir.NewKey("a", "1", "b", "1"), OnFail: weir.FailAllow},
-		{Limit: limit(t, "quota 5/h"), Key: weir.NewKey("a", "1"), OnFail: weir.FailAllow},
-	}
-	ctx, cancel := context.WithCancel(context.Background())
-	p.far.back = func(int) error { cancel(); return nil }
-	if _, err := p.Take(ctx, ops...); !errors.Is(err, context.Canceled) {
-		t.Errorf("%v", err)
-	}
-	if _, err := p.Take(ctx, ops...); !errors.Is(err, context.Canceled) {
-		t.Errorf("%v", err)
-	}
-	for i, d := range p.peek(ops...) {
-		if d.Remaining != 5 {
-			t.Errorf("op %d has %d left of 5", i, d.Remaining)
+	synctest.Test(t, func(t *testing.T) {
+		p := remotely(t, weir.Options{})
+		ops := []weir.Op{
+			{Limit: limit(t, "quota 5/h"), Key: weir.NewKey("a", "1", "b", "1"), OnFail: weir.FailAllow},
+			{Limit: limit(t, "quota 5/h"), Key: weir.NewKey("a", "1"), OnFail: weir.FailAllow},
 		}
-	}
-	// What was reserved can be settled by a caller who has left.
-	r, _ := p.reserve(ops...)
-	if err := r.Cancel(ctx); err != nil {
-		t.Error(err)
-	}
-	for i, d := range p.peek(ops...) {
-		if d.Remaining != 5 {
-			t.Errorf("op %d has %d left of 5 after the cancel", i, d.Remaining)
+		ctx, cancel := context.WithCancel(context.Background())
+		p.far.back = func(int) error { cancel(); return nil }
+		if _, err := p.Take(ctx, ops...); !errors.Is(err, context.Canceled) {
+			t.Errorf("%v", err)
 		}
-	}
+		if _, err := p.Take(ctx, ops...); !errors.Is(err, context.Canceled) {
+			t.Errorf("%v", err)
+		}
+		synctest.Wait() // what the first item is given back for goes on without the caller
+		for i, d := range p.peek(ops...) {
+			if d.Remaining != 5 {
+				t.Errorf("op %d has %d left of 5", i, d.Remaining)
+			}
+		}
+		// What was reserved can be settled by a caller who has left.
+		r, _ := p.reserve(ops...)
+		if err := r.Cancel(ctx); err != nil {
+			t.Error(err)
+		}
+		for i, d := range p.peek(ops...) {
+			if d.Remaining != 5 {
+				t.Errorf("op %d has %d left of 5 after the cancel", i, d.Remaining)
+			}
+		}
+	})
 }
 
 // On a clock that goes on during every trip, each verb needs few of them.
