@@ -29,7 +29,7 @@ policy says, and which side is stricter. Only what is given is compared:
 
   waf        aws wafv2 get-web-acl --scope REGIONAL --name NAME --id ID
   ipset      aws wafv2 get-ip-set --scope REGIONAL --name NAME --id ID   (each of its IP sets)
-  usageplan  aws apigateway get-usage-plans
+  usageplan  aws apigateway get-usage-plans   (each page of it; or get-usage-plan, for some)
   table      aws dynamodb describe-table --table-name TABLE
   ttl        aws dynamodb describe-time-to-live --table-name TABLE
 ` + fmt.Sprintf(exitHelp, "they disagree"),
@@ -58,7 +58,12 @@ func runDrift(c *common, f *driftFlags, stdin io.Reader) error {
 	if err != nil {
 		return err
 	}
+	api, err := apiFlag(f.api, tryDrift)
+	if err != nil {
+		return err
+	}
 	live := generate.Live{PathPrefix: f.prefix}
+	seen := map[string]bool{}
 	for _, in := range inputs {
 		var text []byte
 		if in.file == "-" {
@@ -73,20 +78,24 @@ func runDrift(c *common, f *driftFlags, stdin io.Reader) error {
 		if err != nil || kind == "" || in.kind != "" && in.kind != kind {
 			return usage(tryDrift, "%s is not what aws prints for %s", in.file, orAny(in.kind))
 		}
+		if seen[kind] && kind != "ipset" && kind != "usageplan" {
+			return usage(tryDrift, "%s is a second one for %s, and the policy is compared with one", in.file, kind)
+		}
+		seen[kind] = true
 		switch kind {
 		case "waf":
 			live.WebACL = text
 		case "ipset":
 			live.IPSets = append(live.IPSets, text)
 		case "usageplan":
-			live.UsagePlans = text
+			live.UsagePlans = append(live.UsagePlans, text)
 		case "table":
 			live.Table = text
 		case "ttl":
 			live.TimeToLive = text
 		}
 	}
-	found, gaps, err := generate.Drift(p, generate.API(f.api), live)
+	found, gaps, err := generate.Drift(p, api, live)
 	if err != nil {
 		return usage(tryDrift, "%w", err)
 	}

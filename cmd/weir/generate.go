@@ -78,32 +78,33 @@ func newTarget(c *common, t target) *cobra.Command {
 }
 
 func runGenerate(c *common, f *generateFlags, t target) error {
-	try := "weir generate " + t.name + " -c " + c.config + " -o aws"
+	try := "weir generate " + t.name + " -c " + shellWord(c.config) + " -o aws"
 	if c.out == "" {
 		return usage(try, "no folder to write to is given")
 	}
-	o := generate.Options{File: c.config, API: generate.API(f.api), Open: f.open, Approximate: f.approximate, LoseData: !f.keepData}
-	switch o.API {
-	case "", generate.REST, generate.HTTP, generate.AppSync:
-	default:
-		return usage(try+" --api rest", "--api is rest, http or appsync, not %q", f.api)
+	api, err := apiFlag(f.api, try)
+	if err != nil {
+		return err
 	}
-	for _, v := range f.env {
-		name, value, ok := strings.Cut(v, "=")
-		if !ok || name == "" {
-			return usage(try+" --env NAME=VALUE", "--env %q is not NAME=VALUE", v)
-		}
-		o.Environment = append(o.Environment, generate.Variable{Name: name, Value: value})
+	// The same whatever folder the command was given in: paths in the files are
+	// from the folder that they are in.
+	from := seenFrom(c.out, c.config)
+	o := generate.Options{File: from, Command: f.command(t, from, "."), API: api, Open: f.open, Approximate: f.approximate, LoseData: !f.keepData}
+	if o.Environment, err = environment(f.env, try); err != nil {
+		return err
 	}
-	o.Command = f.command(c, t)
+	command := f.command(t, c.config, c.out)
 	p, err := loadFilled(c.config, o.Environment)
 	if err != nil {
+		if name := unfilled(c.config, o.Environment); name != "" {
+			return errHint{err, command + " --env " + name + "=VALUE"}
+		}
 		return err
 	}
 	out, err := t.write(p, o)
 	var gaps generate.Gaps
 	if errors.As(err, &gaps) {
-		return usage(o.Command+" --approximate", "%s: %w", c.config, err)
+		return usage(command+" --approximate", "%s: %w", c.config, err)
 	} else if err != nil {
 		return err
 	}
@@ -111,22 +112,22 @@ func runGenerate(c *common, f *generateFlags, t target) error {
 		c.say("weir: %s: %s", c.config, g)
 	}
 	if f.check {
-		return checkFolder(c, out.Files, o.Command)
+		return checkFolder(c, out.Files, t, command)
 	}
 	return writeFolder(c, out.Files, f.force)
 }
 
 // command is the command line that writes the same again.
-func (f *generateFlags) command(c *common, t target) string {
-	words := []string{"weir generate", t.name, "-c", c.config, "-o", c.out}
+func (f *generateFlags) command(t target, config, out string) string {
+	words := []string{"weir generate", t.name, "-c", shellWord(config), "-o", shellWord(out)}
 	if f.api != "" {
 		words = append(words, "--api", f.api)
 	}
 	for _, o := range f.open {
-		words = append(words, "--open", "'"+o+"'")
+		words = append(words, "--open", shellWord(o))
 	}
 	for _, e := range f.env {
-		words = append(words, "--env", e)
+		words = append(words, "--env", shellWord(e))
 	}
 	if f.approximate {
 		words = append(words, "--approximate")
@@ -138,7 +139,7 @@ func (f *generateFlags) command(c *common, t target) string {
 }
 
 // checkFolder compares a folder with what would be written.
-func checkFolder(c *common, files []generate.File, command string) error {
+func checkFolder(c *common, files []generate.File, t target, command string) error {
 	differs := false
 	for _, f := range files {
 		path := filepath.Join(c.out, f.Name)
@@ -154,6 +155,14 @@ func checkFolder(c *common, files []generate.File, command string) error {
 			fmt.Fprintf(c.stdout, "%s:%d differs\n  is      %s\n  should  %s\n", path, line, is, want)
 			differs = true
 		}
+	}
+	stale, err := staleFiles(c.out, files, t)
+	if err != nil {
+		return err
+	}
+	for _, path := range stale {
+		fmt.Fprintf(c.stdout, "%s is not generated any more\n", path)
+		differs = true
 	}
 	if differs {
 		return errHint{errNo{fmt.Errorf("%s is not what the policy generates", c.out), false}, command}

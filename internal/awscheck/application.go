@@ -129,6 +129,10 @@ func (c *check) functions() {
 func (c *check) permissions() {
 	for _, p := range c.Of("AWS::Lambda::Permission") {
 		c.oneOf(p, "permission", "Action", p.Properties["Action"], "lambda:InvokeFunction")
+		c.oneOf(p, "permission", "Principal", p.Properties["Principal"], "apigateway.amazonaws.com")
+		if f := c.Resources[refersTo(p.Properties["FunctionName"])]; f == nil || !c.called(f.ID) {
+			c.wrong(p, "permission", "FunctionName is %v, which the API does not call", p.Properties["FunctionName"])
+		}
 		if arn := textOf(p.Properties["SourceArn"]); !strings.Contains(arn, ":execute-api:") || !strings.HasSuffix(arn, "/*") {
 			c.wrong(p, "permission", "whoever may call is not one API: SourceArn is %q", arn)
 		}
@@ -137,6 +141,20 @@ func (c *check) permissions() {
 	if called && len(c.Of("AWS::Lambda::Permission")) == 0 {
 		c.wrong(c.Of("AWS::Lambda::Function")[0], "permission", "the API may not call the function")
 	}
+}
+
+// called reports whether an API calls a function.
+func (c *check) called(id string) bool {
+	calls := func(r *Resource) bool {
+		for _, v := range []any{at(r.Properties, "Integration", "Uri"), r.Properties["IntegrationUri"]} {
+			if slices.Contains(references(object(v)), id) {
+				return true
+			}
+		}
+		return false
+	}
+	return c.Resources[id].Type == "AWS::Lambda::Function" &&
+		(slices.ContainsFunc(c.Of("AWS::ApiGateway::Method"), calls) || slices.ContainsFunc(c.Of("AWS::ApiGatewayV2::Integration"), calls))
 }
 
 // written are the metrics that lambdalimit writes in the namespace weir.
@@ -180,6 +198,9 @@ func (c *check) alarms() {
 		}
 		for _, m := range metrics {
 			expression := str(at(m, "Expression"))
+			if most, ok := number(p["Threshold"]); ok && strings.Contains(expression, "100 *") && at(m, "ReturnData") == true && most >= 100 {
+				c.wrong(a, "alarm", "no share is more than %v percent", most)
+			}
 			if strings.Contains(expression, "SEARCH") {
 				c.wrong(a, "alarm", "an alarm cannot search for metrics")
 			}

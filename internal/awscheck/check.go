@@ -48,14 +48,40 @@ func (c *check) references() {
 				c.wrong(r, "reference", "DependsOn names %s, which is not there", d)
 			}
 		}
-		walk(r.Properties, nil, func(o map[string]any, _ []string) {
-			for _, id := range references(o) {
-				if c.Resources[id] == nil && c.Parameters[id] == nil && !strings.HasPrefix(id, "AWS::") {
-					c.wrong(r, "reference", "it refers to %s, which is not there", id)
-				}
-			}
-		})
+		c.refer(r, r.Properties)
+		c.arns(r)
 	}
+	c.refer(&Resource{ID: "Conditions"}, c.Conditions)
+	c.refer(&Resource{ID: "Outputs"}, c.Outputs)
+}
+
+// refer looks at the references within a value of r.
+func (c *check) refer(r *Resource, v any) {
+	walk(v, nil, func(o map[string]any, _ []string) {
+		for _, id := range references(o) {
+			if c.Resources[id] == nil && c.Parameters[id] == nil && !strings.HasPrefix(id, "AWS::") {
+				c.wrong(r, "reference", "it refers to %s, which is not there", id)
+			}
+		}
+		if branches := list(o["Fn::If"]); len(branches) > 0 && c.Conditions[str(branches[0])] == nil {
+			c.wrong(r, "reference", "it depends on the condition %v, which is not there", branches[0])
+		}
+	})
+}
+
+// named are the types of which Ref gives a name or an id, and no ARN.
+var named = []string{"AWS::WAFv2::WebACL", "AWS::WAFv2::IPSet", "AWS::IAM::Role", "AWS::Lambda::Function", "AWS::DynamoDB::Table", "AWS::Logs::LogGroup"}
+
+// arns: where an ARN is wanted, a Ref of such a resource fails at the deployment.
+func (c *check) arns(r *Resource) {
+	walk(r.Properties, nil, func(o map[string]any, _ []string) {
+		for name, v := range o {
+			of := c.Resources[str(at(v, "Ref"))]
+			if of != nil && slices.Contains(named, of.Type) && (name == "Role" || strings.HasSuffix(strings.ToLower(name), "arn")) {
+				c.wrong(r, "arn", "%s is !Ref %s, which is no ARN", name, of.ID)
+			}
+		}
+	})
 }
 
 // references are the ids that an object refers to itself.

@@ -51,6 +51,11 @@ func (c *check) gatewayResponses() {
 }
 
 func (c *check) usagePlans() {
+	for _, a := range c.Of("AWS::ApiGateway::RestApi") {
+		if len(c.Of("AWS::ApiGateway::UsagePlan")) > 0 && a.Properties["ApiKeySourceType"] != "HEADER" {
+			c.wrong(a, "usage-plan", "ApiKeySourceType is %v: keys are in a header", a.Properties["ApiKeySourceType"])
+		}
+	}
 	stages := map[string][]string{} // by plan
 	for _, p := range c.Of("AWS::ApiGateway::UsagePlan") {
 		for _, s := range list(p.Properties["ApiStages"]) {

@@ -17,7 +17,9 @@ import (
 // {"Ref": "Table"}, {"Fn::GetAtt": ["Table", "Arn"]} and {"Fn::Sub": "..."}.
 type Template struct {
 	Parameters map[string]map[string]any
+	Conditions map[string]any
 	Resources  map[string]*Resource
+	Outputs    map[string]any
 }
 
 // Resource is one resource of a template.
@@ -57,7 +59,8 @@ func Parse(text []byte) (*Template, error) {
 	if !ok {
 		return nil, errors.New("the template is no object")
 	}
-	t := &Template{Parameters: map[string]map[string]any{}, Resources: map[string]*Resource{}}
+	t := &Template{Parameters: map[string]map[string]any{}, Resources: map[string]*Resource{},
+		Conditions: object(top["Conditions"]), Outputs: object(top["Outputs"])}
 	for name, v := range object(top["Parameters"]) {
 		t.Parameters[name] = object(v)
 	}

@@ -20,6 +20,9 @@ func (c *check) webACLs() {
 		if len(object(acl.Properties["DefaultAction"])) != 1 {
 			c.wrong(acl, "waf-action", "a web ACL has one default action")
 		}
+		if at(acl.Properties, "DefaultAction", "Allow") == nil {
+			c.wrong(acl, "waf-action", "it refuses whatever no rule looks at: its default action is not Allow")
+		}
 		names, priorities := map[string]bool{}, map[string]bool{}
 		rates := 0
 		for _, rule := range list(acl.Properties["Rules"]) {
@@ -141,7 +144,7 @@ func (c *check) byteMatch(acl *Resource, rule string, match map[string]any) {
 		order = append(order, str(at(s, "Type")))
 	}
 	if at(match, "FieldToMatch", "UriPath") == nil {
-		return
+		c.wrong(acl, "waf-field", "rule %s looks for a path in %v", rule, match["FieldToMatch"])
 	}
 	if !slices.Equal(order, []string{"URL_DECODE", "NORMALIZE_PATH", "LOWERCASE"}) {
 		c.wrong(acl, "waf-transformation", "rule %s reads a path after %v: encoded, doubled or upper-case paths pass it", rule, order)
@@ -243,11 +246,15 @@ func (c *check) webACLLogs() {
 			}
 		}
 		var kept []string
-		walk(l.Properties["LoggingFilter"], nil, func(o map[string]any, _ []string) {
-			if a := str(at(o["ActionCondition"], "Action")); a != "" {
-				kept = append(kept, a)
+		for _, filter := range list(at(l.Properties, "LoggingFilter", "Filters")) {
+			conditions := list(at(filter, "Conditions"))
+			if at(filter, "Behavior") != "KEEP" || at(filter, "Requirement") != "MEETS_ANY" && len(conditions) > 1 {
+				continue
 			}
-		})
+			for _, condition := range conditions {
+				kept = append(kept, str(at(condition, "ActionCondition", "Action")))
+			}
+		}
 		if at(l.Properties, "LoggingFilter", "DefaultBehavior") != "DROP" || !slices.Contains(kept, "BLOCK") || !slices.Contains(kept, "COUNT") {
 			c.wrong(l, "waf-log", "it does not keep BLOCK and COUNT, and drop the rest")
 		}

@@ -4,7 +4,9 @@ import (
 	"encoding/json"
 	"fmt"
 	"regexp"
+	"strconv"
 	"strings"
+	"unicode"
 )
 
 // cloudFormation writes a stack as a template in YAML.
@@ -71,6 +73,14 @@ func cloudFormation(s *stack) []byte {
 
 func condition(parameter string) string { return "With" + parameter }
 
+// oneLine is a text for a comment, in which a line break would end the comment.
+func oneLine(text string) string {
+	if !strings.ContainsFunc(text, unicode.IsControl) {
+		return text
+	}
+	return strings.Trim(strconv.Quote(text), `"`)
+}
+
 // yamlWriter writes the part of YAML that templates need: blocks of two spaces,
 // short lists of scalars in brackets, every text quoted that could be read as
 // something else.
@@ -87,7 +97,7 @@ func (y *yamlWriter) comment(depth int, text string) {
 		y.line(depth, "#")
 		return
 	}
-	y.line(depth, "# "+text)
+	y.line(depth, "# "+oneLine(text))
 }
 
 func (y *yamlWriter) field(depth int, name string, value any) {
@@ -119,7 +129,7 @@ func (y *yamlWriter) field(depth int, name string, value any) {
 		y.item(depth+1, v.value)
 		y.line(depth+1, "- !Ref AWS::NoValue")
 	case string:
-		if strings.Contains(v, "\n") {
+		if blocky(v) {
 			y.block(depth, name+": |", v)
 			return
 		}
@@ -133,6 +143,14 @@ func (y *yamlWriter) field(depth int, name string, value any) {
 	default:
 		y.line(depth, name+": "+scalar(value))
 	}
+}
+
+// blocky reports whether a text is what its lines are as a block: other texts are
+// written in quotes.
+func blocky(text string) bool {
+	body, ends := strings.CutSuffix(text, "\n")
+	other := func(r rune) bool { return r != '\n' && !unicode.IsPrint(r) }
+	return ends && body != "" && !strings.HasSuffix(body, "\n") && !strings.ContainsAny(body[:1], " \n") && !strings.ContainsFunc(body, other)
 }
 
 // block writes a text of several lines, which end in a line break.
@@ -221,7 +239,7 @@ func quoted(text string) string {
 	if plain.MatchString(text) && !words[strings.ToLower(text)] {
 		return text
 	}
-	if strings.Contains(text, `"`) && !strings.ContainsAny(text, "'\\") {
+	if strings.Contains(text, `"`) && !strings.ContainsAny(text, "'\\") && !strings.ContainsFunc(text, unicode.IsControl) {
 		return "'" + text + "'"
 	}
 	return inQuotes(text)

@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"math/big"
 	"net/netip"
 	"slices"
 	"strings"
@@ -39,7 +38,7 @@ func (d Disagreement) String() string {
 type Live struct {
 	WebACL     []byte   // aws wafv2 get-web-acl
 	IPSets     [][]byte // aws wafv2 get-ip-set, for each of its IP sets
-	UsagePlans []byte   // aws apigateway get-usage-plans
+	UsagePlans [][]byte // aws apigateway get-usage-plans, each page; or get-usage-plan, for those that are to be compared
 	Table      []byte   // aws dynamodb describe-table
 	TimeToLive []byte   // aws dynamodb describe-time-to-live
 
@@ -62,20 +61,16 @@ func Drift(p *policy.Policy, api API, live Live) (found []Disagreement, gaps Gap
 			return nil, nil, err
 		}
 		found = append(found, have.strange...)
-		found = append(found, compareEdge(want, have.rules)...)
+		found = append(found, compareEdge(want, have.rules, have.unset)...)
 	}
 	if live.UsagePlans != nil {
 		want, plans := plansOf(p)
 		gaps = append(gaps, plans...)
-		list, err := exported(live.UsagePlans, "items")
+		have, all, err := readPlans(live.UsagePlans)
 		if err != nil {
-			return nil, nil, fmt.Errorf("usage plans: %w", err)
+			return nil, nil, err
 		}
-		var have []UsagePlan
-		for _, one := range items(list) {
-			have = append(have, usagePlan(one))
-		}
-		found = append(found, comparePlans(want, have)...)
+		found = append(found, comparePlans(want, have, all)...)
 	}
 	table, err := compareTable(live)
 	return append(found, table...), gaps, err
@@ -96,6 +91,7 @@ func exported(text []byte, name string) (any, error) {
 
 type liveEdge struct {
 	rules   []EdgeRule
+	unset   map[string]bool
 	strange []Disagreement
 }
 
@@ -120,11 +116,12 @@ func readLive(live Live) (liveEdge, error) {
 		r.say("*", "default action", "allow", "block", "live")
 	}
 	rules := r.webACL(acl)
-	return liveEdge{rules, r.strange}, nil
+	return liveEdge{rules, r.unset, r.strange}, nil
 }
 
-// compareEdge compares rules by their names.
-func compareEdge(want, have []EdgeRule) (found []Disagreement) {
+// compareEdge compares rules by their names; those in unset except networks that
+// are not known.
+func compareEdge(want, have []EdgeRule, unset map[string]bool) (found []Disagreement) {
 	add := func(rule, what, policy, live string, d int) {
 		side := [...]string{"policy", "", "live"}[d+1]
 		found = append(found, Disagreement{"edge", rule, what, policy, live, side})
@@ -143,7 +140,7 @@ func compareEdge(want, have []EdgeRule) (found []Disagreement) {
 			continue
 		}
 		if w.Requests != h.Requests || w.Window != h.Window {
-			add(w.Name, "limit", w.limit(), h.limit(), new(big.Rat).SetFrac64(w.Requests, int64(w.Window)).Cmp(new(big.Rat).SetFrac64(h.Requests, int64(h.Window))))
+			add(w.Name, "limit", w.limit(), h.limit(), sign(h.within(w), w.within(h)))
 		}
 		if w.Shadow != h.Shadow {
 			add(w.Name, "mode", modeOf(w), modeOf(h), sign(w.Shadow, h.Shadow))
@@ -158,7 +155,7 @@ func compareEdge(want, have []EdgeRule) (found []Disagreement) {
 		if d, same := within(canonical(w.Exempt), h.Exempt, false); !same {
 			add(w.Name, "exempt", list(w.Exempt), list(h.Exempt), -d)
 		}
-		if d, same := within(w.Except, h.Except, false); !same {
+		if d, same := within(w.Except, h.Except, false); !same && !unset[w.Name] {
 			add(w.Name, "except_ips", list(w.Except), list(h.Except), -d)
 		}
 		if w.Priority != h.Priority {
@@ -167,10 +164,21 @@ func compareEdge(want, have []EdgeRule) (found []Disagreement) {
 	}
 	for i := range have {
 		if h := &have[i]; byName(want, h.Name) == nil {
-			add(h.Name, "rule", "no rule of this name", h.limit(), 1)
+			d := 1
+			if h.Shadow {
+				d = 0 // it refuses nothing
+			}
+			add(h.Name, "rule", "no rule of this name", h.limit(), d)
 		}
 	}
 	return found
+}
+
+// within reports whether whatever passes e passes other too: the count of the
+// windows of e that a window of other can touch when both begin together.
+func (e *EdgeRule) within(other *EdgeRule) bool {
+	windows := int64((other.Window + e.Window - 1) / e.Window)
+	return e.Requests <= other.Requests/windows
 }
 
 func modeOf(e *EdgeRule) string {
@@ -233,87 +241,6 @@ func within[T comparable](a, b []T, emptyIsAll bool) (d int, same bool) {
 	return sign(more, less), more && less
 }
 
-func comparePlans(want, have []UsagePlan) (found []Disagreement) {
-	add := func(plan, what, policy, live, stricter string) {
-		found = append(found, Disagreement{"gateway", plan, what, policy, live, stricter})
-	}
-	for _, w := range want {
-		i := slices.IndexFunc(have, func(h UsagePlan) bool { return h.Name == w.Name })
-		if i < 0 {
-			add(w.Name, "plan", list(w.limits()), "no usage plan of this name", "policy")
-			continue
-		}
-		h := have[i]
-		if w.Rate != h.Rate {
-			add(w.Name, "rate", per(w.Rate), per(h.Rate), lower(number(w.Rate), number(h.Rate)))
-		}
-		if w.Burst != h.Burst {
-			add(w.Name, "burst", fmt.Sprint(w.Burst), fmt.Sprint(h.Burst), lower(count(w.Burst), count(h.Burst)))
-		}
-		if w.Quota != h.Quota || w.Period != h.Period {
-			add(w.Name, "quota", quotaOf(w), quotaOf(h), lower(perDay(w), perDay(h)))
-		}
-	}
-	for _, h := range have {
-		if !slices.ContainsFunc(want, func(w UsagePlan) bool { return h.Name == w.Name }) {
-			add(h.Name, "plan", "no plan of this name", list(h.limits()), "live")
-		}
-	}
-	return found
-}
-
-func per(rate string) string {
-	if rate == "" {
-		return "none"
-	}
-	return rate + "/s"
-}
-
-func quotaOf(u UsagePlan) string {
-	if u.Quota == 0 {
-		return "none"
-	}
-	return u.quota()
-}
-
-// number reads a rate; nil is none.
-func number(rate string) *big.Rat {
-	r, ok := new(big.Rat).SetString(rate)
-	if !ok {
-		return nil
-	}
-	return r
-}
-
-func count(n int64) *big.Rat {
-	if n == 0 {
-		return nil
-	}
-	return new(big.Rat).SetInt64(n)
-}
-
-func perDay(u UsagePlan) *big.Rat {
-	for _, c := range calendarOf {
-		if u.Period == c.name && u.Quota > 0 {
-			return big.NewRat(u.Quota, c.days)
-		}
-	}
-	return nil
-}
-
-// lower says which of two bounds is the stricter; nil is no bound.
-func lower(policy, live *big.Rat) string {
-	switch {
-	case policy == nil && live == nil:
-		return ""
-	case live == nil, policy != nil && policy.Cmp(live) < 0:
-		return "policy"
-	case policy == nil, policy.Cmp(live) > 0:
-		return "live"
-	}
-	return ""
-}
-
 // compareTable looks at the table that the store needs.
 func compareTable(live Live) (found []Disagreement, err error) {
 	def := dynamostore.Definition()
@@ -342,6 +269,11 @@ func compareTable(live Live) (found []Disagreement, err error) {
 			mode = "PROVISIONED"
 		}
 		add("capacity", def.BillingMode, mode)
+		for _, what := range []string{"MaxReadRequestUnits", "MaxWriteRequestUnits"} {
+			if most := integer(field(t, "OnDemandThroughput", what)); most > 0 { // -1 is none
+				found = append(found, Disagreement{"application", "table", what, "none", fmt.Sprint(most), "live"})
+			}
+		}
 		protected, _ := field(t, "DeletionProtectionEnabled").(bool)
 		add("deletion protection", "true", fmt.Sprint(protected))
 	}
@@ -364,6 +296,9 @@ func Kind(export []byte) (string, error) {
 	var v map[string]any
 	if err := json.Unmarshal(export, &v); err != nil {
 		return "", errors.New("it is no JSON that aws prints")
+	}
+	if v["name"] != nil && (v["throttle"] != nil || v["quota"] != nil || v["apiStages"] != nil) {
+		return "usageplan", nil // of get-usage-plan
 	}
 	for _, k := range []struct{ field, kind string }{{"WebACL", "waf"}, {"IPSet", "ipset"}, {"items", "usageplan"}, {"Table", "table"}, {"TimeToLiveDescription", "ttl"}} {
 		if v[k.field] != nil {

@@ -44,10 +44,11 @@ func exportOf(t *testing.T, p *policy.Policy) Live {
 			live.IPSets = append(live.IPSets, marshal(t, map[string]any{"IPSet": o}))
 		case "AWS::ApiGateway::UsagePlan":
 			// The service's own names begin in lower case.
-			plans = append(plans, map[string]any{"id": "x1", "name": o["UsagePlanName"], "throttle": o["Throttle"], "quota": o["Quota"]})
+			plans = append(plans, map[string]any{"id": "x1", "name": o["UsagePlanName"], "throttle": o["Throttle"], "quota": o["Quota"],
+				"apiStages": []any{map[string]any{"apiId": "a1", "stage": "prod"}}})
 		}
 	}
-	live.UsagePlans = marshal(t, map[string]any{"items": plans})
+	live.UsagePlans = [][]byte{marshal(t, map[string]any{"items": plans})}
 	live.Table = []byte(`{"Table":{"KeySchema":[{"AttributeName":"pk","KeyType":"HASH"}],"AttributeDefinitions":[{"AttributeName":"pk","AttributeType":"S"}],
 		"BillingModeSummary":{"BillingMode":"PAY_PER_REQUEST"},"DeletionProtectionEnabled":true}}`)
 	live.TimeToLive = []byte(`{"TimeToLiveDescription":{"TimeToLiveStatus":"ENABLED","AttributeName":"expiresAt"}}`)
@@ -106,7 +107,7 @@ func TestDrift(t *testing.T) {
 	}{
 		{"a higher limit", waf, `"Limit":100`, `"Limit":200`, "login limit policy"},
 		{"a lower limit", waf, `"Limit":100`, `"Limit":50`, "login limit live"},
-		{"the same rate in another window", waf, `"EvaluationWindowSec":300,"Limit":2000`, `"EvaluationWindowSec":600,"Limit":4000`, "all limit "},
+		{"the same rate in another window", waf, `"EvaluationWindowSec":300,"Limit":2000`, `"EvaluationWindowSec":600,"Limit":4000`, "all limit policy"},
 		{"counted only", waf, `{"Block":{"CustomResponse":{"CustomResponseBodyKey":"rate_limited_300","ResponseCode":429,"ResponseHeaders":[{"Name":"Retry-After","Value":"300"}]}}},"Name":"all"`, `{"Count":{}},"Name":"all"`, "all mode policy"},
 		{"refused with 403", waf, `"ResponseCode":429`, `"ResponseCode":403`, "all status "},
 		{"allowed", waf, `"Block"`, `"Allow"`, "all action policy"},
@@ -123,7 +124,22 @@ func TestDrift(t *testing.T) {
 		{"blocked by default", waf, `"DefaultAction":{"Allow":{}}`, `"DefaultAction":{"Block":{}}`, "* default action live"},
 		{"more excepted", set, `"203.0.113.0/24"`, `"203.0.113.0/24","10.0.0.0/8"`, "all except_ips policy"},
 		{"nobody excepted", set, `"203.0.113.0/24"`, ``, "all except_ips live"},
-		{"an IP set that is not there", set, `"arn:ExceptAllV4"`, `"arn:Other"`, "all except_ips |all except_ips live"},
+		{"an IP set that is not there", set, `"arn:ExceptAllV4"`, `"arn:Other"`, "all except_ips "},
+		{"in a header", waf, `"UriPath":{}`, `"SingleHeader":{"Name":"x"}`, "all path "},
+		{"in the query", waf, `"UriPath":{}`, `"QueryString":{}`, "all path "},
+		{"decoded in another order", waf, `{"Priority":0,"Type":"URL_DECODE"}`, `{"Priority":9,"Type":"URL_DECODE"}`, "all path "},
+		{"excepted by a header", waf, `"IPSetReferenceStatement":{`, `"IPSetReferenceStatement":{"IPSetForwardedIPConfig":{"HeaderName":"x"},`, "all except_ips policy"},
+		{"let past", waf, `"Rules":[`, `"Rules":[{"Name":"own","Priority":1,"Action":{"Allow":{}},"Statement":{}},`, "own action policy"},
+		{"let through behind all", waf, `"Rules":[`, `"Rules":[{"Name":"own","Priority":99,"Action":{"Allow":{}},"Statement":{}},`, ""},
+		{"a shorter window that refuses more at once", waf, `"EvaluationWindowSec":300,"Limit":2000`, `"EvaluationWindowSec":60,"Limit":450`, "all limit "},
+		{"a shorter window that refuses all of it", waf, `"EvaluationWindowSec":300,"Limit":2000`, `"EvaluationWindowSec":60,"Limit":400`, "all limit live"},
+		{"a longer window", waf, `"EvaluationWindowSec":300,"Limit":2000`, `"EvaluationWindowSec":600,"Limit":2000`, "all limit live"},
+		{"no whole number", waf, `"Limit":2000`, `"Limit":2000.7`, "all limit "},
+		{"for no stage", plans, `"apiStages":[{"apiId":"a1","stage":"prod"}]`, `"apiStages":[]`, "small stages policy"},
+		{"used at first", plans, `"quota":{`, `"quota":{"offset":5,`, "small quota live"},
+		{"a throttle of a method", plans, `"stage":"prod"`, `"stage":"prod","throttle":{"/x/GET":{"burstLimit":1,"rateLimit":1}}`, "small rate "},
+		{"two of a name", plans, `{"items":[`, `{"items":[{"name":"small","throttle":{"burstLimit":20,"rateLimit":1},"quota":{"limit":1000,"period":"DAY"},"apiStages":[{}]},`, "small rate live|small plan "},
+		{"a bound of writes", table, `"BillingModeSummary"`, `"OnDemandThroughput":{"MaxReadRequestUnits":-1,"MaxWriteRequestUnits":5},"BillingModeSummary"`, "table MaxWriteRequestUnits live"},
 		{"a higher rate", plans, `"RateLimit":10`, `"RateLimit":10.5`, "small rate policy"},
 		{"a lower burst", plans, `"BurstLimit":20`, `"BurstLimit":5`, "small burst live"},
 		{"a quota by the week", plans, `"Period":"DAY"`, `"Period":"WEEK"`, "small quota live"},
@@ -137,7 +153,7 @@ func TestDrift(t *testing.T) {
 		{"an expiry that is off", ttl, `ENABLED`, `DISABLED`, "table time to live "},
 	} {
 		live := exportOf(t, p)
-		at := map[string]*[]byte{waf: &live.WebACL, plans: &live.UsagePlans, table: &live.Table, ttl: &live.TimeToLive, set: &live.IPSets[0]}[c.in]
+		at := map[string]*[]byte{waf: &live.WebACL, plans: &live.UsagePlans[0], table: &live.Table, ttl: &live.TimeToLive, set: &live.IPSets[0]}[c.in]
 		changed := strings.Replace(string(*at), c.old, c.new, 1)
 		if changed == string(*at) {
 			t.Errorf("%s: %q is not in %s", c.name, c.old, *at)
@@ -159,7 +175,7 @@ func TestDrift(t *testing.T) {
 		}
 	}
 	for _, text := range []string{"", "{}", "[]", "null", `{"WebACL":3}`, `{"WebACL":{"Rules":[3,{"Statement":{"RateBasedStatement":{"ScopeDownStatement":[1]}}}]}}`} {
-		if _, _, err := Drift(p, "", Live{UsagePlans: []byte(text)}); err == nil {
+		if _, _, err := Drift(p, "", Live{UsagePlans: [][]byte{[]byte(text)}}); err == nil {
 			t.Errorf("usage plans %q are taken", text)
 		}
 		Drift(p, "", Live{WebACL: []byte(text), IPSets: [][]byte{[]byte(`{"IPSet":{"Addresses":[]}}`)}}) // must not panic

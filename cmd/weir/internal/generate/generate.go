@@ -195,9 +195,16 @@ func (b *builder) note(text string) { b.notes = append(b.notes, text) }
 
 // from is the comment that says where in the policy a resource comes from.
 func (b *builder) from(line int, name string) string {
-	for _, r := range b.policy.Rules() {
-		if r.Line == line {
-			return fmt.Sprintf("%s:%d: %s: %s", b.options.File, line, name, r.Limit)
+	// Several may stand on one line.
+	for _, mine := range []func(*policy.Rule) bool{
+		func(r *policy.Rule) bool { return r.Name == name },
+		func(r *policy.Rule) bool { return r.Layer == policy.Gateway && r.Plan == name },
+		func(r *policy.Rule) bool { return true },
+	} {
+		for _, r := range b.policy.Rules() {
+			if r.Line == line && mine(r) {
+				return fmt.Sprintf("%s:%d: %s: %s", b.options.File, line, name, r.Limit)
+			}
 		}
 	}
 	return fmt.Sprintf("%s:%d: %s", b.options.File, line, name)

@@ -1,8 +1,11 @@
 package generate
 
 import (
+	"cmp"
 	"encoding/base64"
 	"fmt"
+	"maps"
+	"math"
 	"math/big"
 	"net/netip"
 	"slices"
@@ -18,7 +21,8 @@ type reader struct {
 	sets   map[string][]netip.Prefix
 	coded  bool // texts to search for are in base64, as in exports
 
-	strange []Disagreement // what weir does not generate, and cannot compare
+	unset   map[string]bool // rules that refer to an IP set which is not in sets
+	strange []Disagreement  // what weir does not generate, and cannot compare
 }
 
 // field is a field of an object, whatever the case of its name.
@@ -66,7 +70,11 @@ func (r *reader) webACL(acl any) []EdgeRule {
 	for _, rule := range items(field(acl, "Rules")) {
 		rate := field(rule, "Statement", "RateBasedStatement")
 		if rate == nil {
+			r.passes(acl, rule)
 			continue
+		}
+		if n, ok := field(rate, "Limit").(float64); ok && n != math.Trunc(n) {
+			r.say(text(field(rule, "Name")), "limit", "a whole number", strconv.FormatFloat(n, 'f', -1, 64), "")
 		}
 		e := EdgeRule{Name: text(field(rule, "Name")), Priority: integer(field(rule, "Priority")), Requests: integer(field(rate, "Limit")), Window: 5 * time.Minute}
 		if w := integer(field(rate, "EvaluationWindowSec")); w > 0 {
@@ -100,6 +108,23 @@ func (r *reader) webACL(acl any) []EdgeRule {
 	return out
 }
 
+// passes says when somebody's own rule lets requests past rate-based rules: what is
+// allowed is not looked at by the rules behind it.
+func (r *reader) passes(acl, rule any) {
+	if field(rule, "Action", "Allow") == nil {
+		return
+	}
+	var past []string
+	for _, other := range items(field(acl, "Rules")) {
+		if field(other, "Statement", "RateBasedStatement") != nil && integer(field(other, "Priority")) > integer(field(rule, "Priority")) {
+			past = append(past, text(field(other, "Name")))
+		}
+	}
+	if len(past) > 0 {
+		r.say(text(field(rule, "Name")), "action", "no rule that allows", "allow, before "+strings.Join(past, ", "), "policy")
+	}
+}
+
 func (r *reader) say(rule, what, policy, live, stricter string) {
 	r.strange = append(r.strange, Disagreement{Layer: "edge", Rule: rule, What: what, Policy: policy, Live: live, Stricter: stricter})
 }
@@ -128,7 +153,14 @@ func (r *reader) scope(e *EdgeRule, statement any) {
 			id := address(field(not, "IPSetReferenceStatement", "Arn"))
 			list, known := r.sets[id]
 			if !known {
+				if r.unset == nil {
+					r.unset = map[string]bool{}
+				}
+				r.unset[e.Name] = true
 				r.say(e.Name, "except_ips", "networks of the policy", "the IP set "+id+", which is not among the inputs: add --from ipset=FILE", "")
+			}
+			if field(not, "IPSetReferenceStatement", "IPSetForwardedIPConfig") != nil {
+				r.say(e.Name, "except_ips", "by the address of the connection", "by an address in a header, which a client can write", "policy")
 			}
 			e.Except = append(e.Except, list...)
 		default:
@@ -158,8 +190,15 @@ func (r *reader) path(rule string, match any) string {
 	} else {
 		r.say(rule, "path", "a path after "+r.prefix, s, "")
 	}
+	if looked, _ := field(match, "FieldToMatch").(map[string]any); field(looked, "UriPath") == nil {
+		r.say(rule, "path", "looks at the path", "looks at "+cmp.Or(strings.Join(slices.Sorted(maps.Keys(looked)), ", "), "nothing"), "")
+	}
 	var steps []string
-	for _, t := range items(field(match, "TextTransformations")) {
+	transformations := slices.Clone(items(field(match, "TextTransformations")))
+	slices.SortStableFunc(transformations, func(a, b any) int {
+		return cmp.Compare(integer(field(a, "Priority")), integer(field(b, "Priority")))
+	})
+	for _, t := range transformations {
 		steps = append(steps, text(field(t, "Type")))
 	}
 	if !slices.Equal(steps, decoding) {

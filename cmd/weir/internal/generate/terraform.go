@@ -332,7 +332,7 @@ func raw(b *hclwrite.Body, name, expression string) { b.SetAttributeRaw(name, id
 func comment(b *hclwrite.Body, line string) {
 	text := "#"
 	if line != "" {
-		text += " " + line
+		text += " " + oneLine(line)
 	}
 	b.AppendUnstructuredTokens(hclwrite.Tokens{{Type: hclsyntax.TokenComment, Bytes: []byte(text + "\n")}})
 }

@@ -1,0 +1,93 @@
+package generate
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/hashicorp/hcl/v2"
+	"github.com/hashicorp/hcl/v2/hclsyntax"
+
+	"github.com/weirlabs/weir/internal/awscheck"
+)
+
+// Whatever stands in a value or in a command, the files hold it as one value, and
+// nothing of it becomes a part of the file.
+func TestSpec_C01_ValuesAreValues(t *testing.T) {
+	p := loadText(t, overHTTP)
+	for _, value := range []string{
+		"-----BEGIN KEY-----\nab\"c\n-----END KEY-----\n", "b\nResources: {}", "\n", " a\n", "a\n\n", "a\r\nb\n", "tab\there\n", "\"\n", "${x} %{y}\n", "'", "\u2028\n", "a: b #c", "",
+	} {
+		o := Options{File: "a\nb.yaml", Command: "weir --env A=" + value, Open: []string{"GET /open"}, Environment: []Variable{{"SOME_KEY", value}}}
+		out, err := CloudFormation(p, o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		parsed, err := awscheck.Parse(out.Files[1].Text)
+		if err != nil {
+			t.Errorf("%q: %v", value, err)
+			continue
+		}
+		if got := parsed.Parameters["SomeKey"]["Default"]; got != value {
+			t.Errorf("%q is %q in the template", value, got)
+		}
+		for _, f := range awscheck.Check(parsed) {
+			t.Errorf("%q: %s", value, f)
+		}
+		out, err = Terraform(p, o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		file, problems := hclsyntax.ParseConfig(out.Files[0].Text, "main.tf", hcl.InitialPos)
+		if problems.HasErrors() {
+			t.Errorf("%q: %v", value, problems)
+			continue
+		}
+		for _, block := range file.Body.(*hclsyntax.Body).Blocks {
+			if block.Type != "variable" || block.Labels[0] != "some_key" {
+				continue
+			}
+			got, problems := block.Body.Attributes["default"].Expr.Value(nil)
+			if problems.HasErrors() || got.AsString() != value {
+				t.Errorf("%q is %#v in Terraform: %v", value, got, problems)
+			}
+		}
+	}
+}
+
+// Of several plans on one line each is shown with its own limit.
+func TestSpec_C01_PlansOnOneLine(t *testing.T) {
+	p := loadText(t, "weir: 1\ngateway:\n  match: GET /partner/\n  plans: {large: 10/s burst 20, small: quota 10/day calendar}\n")
+	out, err := CloudFormation(p, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"# weir.yaml:4: large: 10/s burst 20\n", "# weir.yaml:4: small: quota 10/day calendar"} {
+		if !strings.Contains(string(out.Files[1].Text), want) {
+			t.Errorf("the template does not say %q", want)
+		}
+	}
+}
+
+// A template that looks for a path elsewhere is not read back as one that looks at
+// the path.
+func TestSpec_C02_FieldOfARuleIsRead(t *testing.T) {
+	out, err := CloudFormation(loadText(t, drifting), Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, field := range []string{"UriPath: {}", "QueryString: {}", "Body: {}", "UriFragment: {}"} {
+		template, err := awscheck.Parse([]byte(strings.Replace(string(out.Files[1].Text), "UriPath: {}", field, 1)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		r := &reader{prefix: "${PathPrefix}"}
+		r.webACL(template.Of("AWS::WAFv2::WebACL")[0].Properties)
+		seen := false
+		for _, d := range r.strange {
+			seen = seen || d.What == "path"
+		}
+		if seen != (field != "UriPath: {}") {
+			t.Errorf("%s: %v", field, r.strange)
+		}
+	}
+}
