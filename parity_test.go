@@ -61,7 +61,8 @@ type line struct {
 // was not asked has not told what is left.
 func (s *script) note(verb string, d weir.Decision, err error) {
 	if d.Reason == weir.ReasonNever || d.Reason == weir.ReasonNotAsked {
-		d.Remaining, d.Used, d.ResetAfter, d.Unknown = 0, 0, 0, true
+		d = weir.Decision{Limit: d.Limit, Allowed: d.Allowed, Degraded: d.Degraded, Unknown: true, Reason: d.Reason,
+			Op: d.Op, Notice: d.Notice, Cost: d.Cost, RetryAfter: d.RetryAfter} // as of an item that was not looked at
 	}
 	s.lines = append(s.lines, line{verb, d, err != nil})
 }
