@@ -171,7 +171,7 @@ func TestMemoryIsBounded(t *testing.T) {
 			t.Errorf("%+v, %v", s, err)
 		}
 	})
-	if allocs > 20 { // one buffer of 64 KiB, and no second one
+	if allocs > 20 { // one buffer, and no second one
 		t.Errorf("%v allocations for one line of 8 MiB", allocs)
 	}
 }

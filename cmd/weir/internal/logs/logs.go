@@ -106,8 +106,10 @@ func (c *Count) bad(n int64, why string) {
 // next gives a line, or says why it is none. end is set with the last one.
 func next(in *bufio.Reader) (line []byte, why string, end error) {
 	line, end = in.ReadSlice('\n')
-	for errors.Is(end, bufio.ErrBufferFull) {
+	if errors.Is(end, bufio.ErrBufferFull) {
 		why = fmt.Sprintf("it is longer than %d bytes", MaxLine)
+	}
+	for errors.Is(end, bufio.ErrBufferFull) {
 		line, end = in.ReadSlice('\n')
 	}
 	return line, why, end
