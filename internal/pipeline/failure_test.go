@@ -267,7 +267,9 @@ func TestCase_B140_Breaker(t *testing.T) {
 				default:
 					_, err = b.ask(key(fmt.Sprint(i%2)), s, 1)
 				}
-				if took := time.Since(began); errors.Is(err, errOpen) && took > time.Millisecond || err == nil {
+				// One that waits for its item's next write while another one's try
+				// fails is told so when its turn comes, a gap later.
+				if took := time.Since(began); errors.Is(err, errOpen) && took > 10*time.Millisecond || err == nil {
 					b.Errorf("%v after %v", err, took)
 				}
 			})
