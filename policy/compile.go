@@ -171,7 +171,7 @@ func (k *compiler) claim(n *node) bool {
 		return false
 	}
 	if first := k.names[n.text]; first != nil {
-		k.wrong(n, codeNameTaken, "counters belong to the name: give every limit one of its own", "a limit named %s exists already, in line %d", show(n.text), first.line)
+		k.wrong(n, codeNameTaken, "counters belong to the name: give every limit one of its own", "a limit named %s exists already, in %s", show(n.text), k.placeOf(first, n))
 		return false
 	}
 	k.names[n.text] = n
@@ -185,7 +185,7 @@ func (k *compiler) compileExemptions() {
 			continue
 		}
 		if first := seen[c.name.text]; first != nil {
-			k.wrong(c.name, codeNameTaken, "choose another name", "an exemption named %s exists already, in line %d", show(c.name.text), first.line)
+			k.wrong(c.name, codeNameTaken, "choose another name", "an exemption named %s exists already, in %s", show(c.name.text), k.placeOf(first, c.name))
 		}
 		seen[c.name.text] = c.name
 		globs := k.globs(c)
@@ -207,7 +207,7 @@ func (k *compiler) compileEdge() {
 			continue
 		}
 		if first := seen[c.priority]; first != nil {
-			k.wrong(c.priorityNode, codePriorityTaken, "give every rule a priority of its own", "priority %d is taken already, in line %d", c.priority, first.line)
+			k.wrong(c.priorityNode, codePriorityTaken, "give every rule a priority of its own", "priority %d is taken already, in %s", c.priority, k.placeOf(first, c.priorityNode))
 		}
 		seen[c.priority] = c.priorityNode
 	}

@@ -30,11 +30,11 @@ func (k *compiler) findings() {
 	k.itemSizes()
 	k.unbilled()
 	for i := range k.gatewayPlans {
-		k.dominated(k.gatewayPlans[i].limits)
+		k.dominated(k.gatewayPlans[i].limits, nil)
 	}
 	for i := range k.plans {
 		for j := range k.plans[i].operations {
-			k.dominated(k.plans[i].operations[j].limits)
+			k.dominated(k.plans[i].operations[j].limits, k.termsOf(k.plans[i].operations[j].name.text))
 		}
 	}
 }
@@ -79,8 +79,8 @@ func (k *compiler) unreachable(d *described) {
 		}
 	}
 	if d.layer != Gateway {
-		k.dominated(c.limit)
-		k.dominated(c.anon)
+		k.dominated(c.limit, &c.terms)
+		k.dominated(c.anon, &c.terms)
 	}
 	if c.anonAt == nil || len(d.rule.by.forms) == 0 {
 		return
@@ -218,12 +218,25 @@ func (k *compiler) lonely() {
 	}
 }
 
+// termsOf are those of an operation; nil of one that there is not.
+func (k *compiler) termsOf(operation string) *termsConf {
+	for _, c := range k.operations {
+		if c.name != nil && c.name.text == operation {
+			return &c.terms
+		}
+	}
+	return nil
+}
+
 // dominated finds limits of a list that can never act, because another one of
 // the list always refuses first.
-func (k *compiler) dominated(limits []limitAt) {
+func (k *compiler) dominated(limits []limitAt, t *termsConf) {
+	if t != nil && t.over == "charge" {
+		limits = slices.DeleteFunc(slices.Clone(limits), func(l limitAt) bool { return l.IsQuota() }) // they refuse nothing
+	}
 	for i, a := range limits {
 		for j, b := range limits {
-			if i != j && neverActs(a.Limit, b.Limit) && !(j > i && neverActs(b.Limit, a.Limit)) {
+			if told := t != nil && t.noteAt != nil && a.IsQuota(); !told && i != j && neverActs(a.Limit, b.Limit) && !(j > i && neverActs(b.Limit, a.Limit)) {
 				k.doubt(a.at, codeNeverActs, "remove it, or make it the tighter one", "the limit %s never acts: %s always refuses first", show(a.String()), show(b.String()))
 				break
 			}

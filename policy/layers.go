@@ -265,7 +265,7 @@ func (k *compiler) overlaps() {
 			others = append(others, at[place{a.layer, a.rule.by.text, prefix}]...)
 		}
 		for _, b := range others {
-			if b == a || !k.covers(b, a) || !refusesFirst(a, b, k.covers(a, b)) || k.covers(a, b) && refusesFirst(b, a, true) && earlier(a, b) {
+			if b == a || !b.standsInFor(a) || !k.covers(b, a) || !refusesFirst(a, b, k.covers(a, b)) || k.covers(a, b) && refusesFirst(b, a, true) && earlier(a, b) {
 				continue
 			}
 			k.doubt(a.conf.name, codeOverlap, "remove it, or make it the tighter one", "the limit %s never acts: %s, which holds for the same requests and callers, always refuses first", show(a.conf.name.text), show(b.conf.name.text))
@@ -280,6 +280,15 @@ func (d *described) plain() bool {
 	c, r := d.conf, d.rule
 	return d.layer != Gateway && !d.exempt && r.byPlan == nil && c.name != nil && c.anon == nil && c.when == nil && c.except == nil && c.count != "on_success" &&
 		(c.mode == "" || c.mode == "enforce") && r.cost.program == nil && r.cost.header == "" && r.cost.fixed == 1
+}
+
+// standsInFor reports whether b refuses in all cases in which a would, and a does
+// nothing else: it does not charge instead of refusing, forgives no repetition that
+// a counts, gives no units back, and does the same while the store does not answer.
+func (b *described) standsInFor(a *described) bool {
+	c, other := &b.conf.terms, &a.conf.terms
+	return c.over != "charge" && c.all().Once == other.all().Once && c.settleAt == nil && other.settleAt == nil && other.noteAt == nil &&
+		b.rule.onFail == a.rule.onFail && b.conf.share == a.conf.share
 }
 
 // prefixes are the first segments of a rule's routes; "" where it may be any.

@@ -163,8 +163,8 @@ func (k *compiler) rankOperations() {
 				a.generals++
 			}
 			if j < i && a.op != b.op && a.conflicts(b.pattern) {
-				k.wrong(a.at, codeConflict, "make one of the two more specific", "%s of %s and %s of %s (line %d) match the same requests, and neither is the more specific one",
-					show(a.text), a.op.name.text, show(b.text), b.op.name.text, b.at.line)
+				k.wrong(a.at, codeConflict, "make one of the two more specific", "%s of %s and %s of %s (%s) match the same requests, and neither is the more specific one",
+					show(a.text), a.op.name.text, show(b.text), b.op.name.text, k.placeOf(b.at, a.at))
 			}
 		}
 	}

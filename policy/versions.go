@@ -101,7 +101,7 @@ func (k *compiler) checkVersions(name string, of []*planConf) {
 		last := of[i-1]
 		switch {
 		case p.number == last.number:
-			k.wrong(p.name, codePlanVersion, "keep one of the two", "version %d of plan %s stands twice in the file (line %d)", p.number, name, last.name.line)
+			k.wrong(p.name, codePlanVersion, "keep one of the two", "version %d of plan %s stands twice in the file (%s)", p.number, name, k.placeOf(last.name, p.name))
 		case p.since < last.since:
 			k.wrong(p.at(), codePlanVersion, "give it a later date, or a lower number", "%s@%d comes after %s@%d, but began before it", name, p.number, name, last.number)
 		}

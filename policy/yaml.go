@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 	"unicode/utf8"
 
@@ -130,6 +131,16 @@ func (d *document) pageOf(n *node) *page {
 		return n.in
 	}
 	return d.page
+}
+
+// placeOf is where a node stands, for a message at another one: its line, with the
+// file where that is another.
+func (d *document) placeOf(n, seenFrom *node) string {
+	line := "line " + strconv.Itoa(n.line)
+	if p := d.pageOf(n); p != d.pageOf(seenFrom) {
+		return p.file + ", " + line
+	}
+	return line
 }
 
 // doubt reports a finding at a node.

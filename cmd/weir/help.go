@@ -45,6 +45,9 @@ func explainedCodes() []explainedCode {
 				if name != "weir.yaml" {
 					text = "# " + name + "\n" + text
 				}
+				if e.policy = strings.TrimRight(e.policy, "\n"); e.policy != "" {
+					e.policy += "\n\n"
+				}
 				e.policy += text
 			}
 		}
