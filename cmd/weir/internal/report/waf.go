@@ -26,6 +26,10 @@ type wafLine struct {
 	} `json:"httpRequest"`
 }
 
+// redacted stands in a log for what its configuration hides, as the one that `weir
+// generate` writes hides queries. Pages that differ only there look like one.
+const redacted = "REDACTED"
+
 // maxMillis is the year 2200: what lies beyond is in another unit.
 const maxMillis = 7_258_118_400_000
 
@@ -59,7 +63,7 @@ func ParseWAF(line []byte, r *Request) (why string) {
 	}
 	r.Refused, r.Limit, r.Client = true, w.Terminating, w.Request.ClientIP
 	r.Path, r.Method = w.Request.URI, w.Request.Method
-	if w.Request.Args != "" {
+	if w.Request.Args != "" && w.Request.Args != redacted {
 		r.Path += "?" + w.Request.Args
 	}
 	for _, h := range w.Request.Headers {
