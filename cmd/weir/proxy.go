@@ -70,9 +70,16 @@ for what a caller has used.
 }
 
 func runProxy(cmd *cobra.Command, c *common, f *proxyFlags) (err error) {
-	ctx, stop := signal.NotifyContext(cmd.Context(), syscall.SIGTERM)
+	term, stop := signal.NotifyContext(cmd.Context(), syscall.SIGTERM)
 	defer stop()
-	context.AfterFunc(ctx, stop) // a second SIGTERM ends at once
+	// A second SIGTERM ends at once. Draining begins, and is said, only when that
+	// is so: who reads the line may send it.
+	ctx, drain := context.WithCancel(context.WithoutCancel(cmd.Context()))
+	defer drain()
+	context.AfterFunc(term, func() {
+		stop()
+		drain()
+	})
 
 	if f.to == "" {
 		return usage("weir proxy --to http://localhost:3000", "no service to forward to is named")
