@@ -27,10 +27,9 @@ type lines struct {
 }
 
 type lineState struct {
-	mu     sync.Mutex
-	second int64 // Unix second to which written belongs
-	wrote  int
-	held   int64 // refusals without a line since the last one
+	mu       sync.Mutex
+	refusals ration
+	notices  ration
 
 	down      bool
 	told      int64 // Unix ns of the last line that the store fails
@@ -39,9 +38,28 @@ type lineState struct {
 	sinceDown int64 // decisions without the store since ended
 	failed    int64 // Unix ns of the last line about a failed give-back
 
-	noticeSecond int64 // as second, wrote and held, of marks
-	notices      int
-	noticesHeld  int64
+}
+
+// ration bounds the lines of one kind: so many a second, and the next one says how
+// many were held back.
+type ration struct {
+	second int64 // Unix second to which wrote belongs
+	wrote  int
+	held   int64 // events without a line since the last one
+}
+
+// take reports whether a line may be written now, and how many were not before it.
+func (r *ration) take(now int64) (held int64, ok bool) {
+	if second := now / int64(time.Second); second != r.second {
+		r.second, r.wrote = second, 0
+	}
+	if r.wrote >= refusalsPerSecond {
+		r.held++
+		return 0, false
+	}
+	r.wrote++
+	held, r.held = r.held, 0
+	return held, true
 }
 
 func (l *lines) of(r *policy.Rule) *lineState {
@@ -56,19 +74,11 @@ func (l *lines) of(r *policy.Rule) *lineState {
 func (l *lines) refused(ctx context.Context, o *Outcome, v *Verdict) {
 	s := l.of(v.Rule)
 	s.mu.Lock()
-	if second := o.at() / int64(time.Second); second != s.second {
-		s.second, s.wrote = second, 0
-	}
-	if s.wrote >= refusalsPerSecond {
-		s.held++
-		s.mu.Unlock()
+	held, ok := s.refusals.take(o.at())
+	s.mu.Unlock()
+	if !ok {
 		return
 	}
-	s.wrote++
-	held := s.held
-	s.held = 0
-	s.mu.Unlock()
-
 	attrs := append(attrsOf(o, v),
 		slog.String("reason", v.Reason.String()),
 		slog.Int64("cost", v.Cost),

@@ -86,19 +86,11 @@ const eventSettled = "settled"
 func (l *lines) noticed(ctx context.Context, o *Outcome, v *Verdict, n *Notice) {
 	s := l.of(v.Rule)
 	s.mu.Lock()
-	if second := o.at() / int64(time.Second); second != s.noticeSecond {
-		s.noticeSecond, s.notices = second, 0
-	}
-	if s.notices >= refusalsPerSecond {
-		s.noticesHeld++
-		s.mu.Unlock()
+	held, ok := s.notices.take(o.at())
+	s.mu.Unlock()
+	if !ok {
 		return
 	}
-	s.notices++
-	held := s.noticesHeld
-	s.noticesHeld = 0
-	s.mu.Unlock()
-
 	attrs := append(attrsOf(o, v),
 		slog.Int("percent", n.Percent), slog.Int64("used", n.Used), slog.Int64("of", n.Max),
 		slog.Time("reset_at", n.ResetAt))

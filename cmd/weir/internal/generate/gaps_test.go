@@ -121,7 +121,8 @@ func TestSpec_A14_EveryoneIsThrottledAtTheStage(t *testing.T) {
 		{REST, "{name: a, match: POST /sale, by: everyone, limit: 500/s burst 900}", []string{`ResourcePath: "/~1sale"`, "ThrottlingRateLimit: 500", "ThrottlingBurstLimit: 900", "ReservedConcurrency"}},
 		{REST, "{name: a, by: everyone, limit: 500/s}", []string{`ResourcePath: "/*"`, `HttpMethod: "*"`}},
 		{HTTP, "{name: a, match: POST /sale, by: everyone, limit: 30/m}", []string{`"POST /sale":`, "ThrottlingRateLimit: 0.5"}},
-		{HTTP, "{name: a, match: POST /sale, by: everyone, limit: quota 60/m}", []string{"ThrottlingRateLimit: 1\n", "ThrottlingBurstLimit: 120"}},
+		{HTTP, "{name: a, match: POST /sale, by: everyone, limit: quota 60/m}", []string{"ThrottlingRateLimit: 1\n", "ThrottlingBurstLimit: 120", "nearest: 1/s burst 120 (looser)"}},
+		{REST, "{name: a, match: POST /sale, by: everyone, limit: quota 60/m}", []string{"nearest: 1/s burst 120 (looser)"}},
 	} {
 		got := text(Options{API: c.api}, c.limit)
 		for _, w := range c.want {

@@ -44,14 +44,14 @@ func (b *builder) httpAPI(function string) {
 		made[key.text] = s.add(r).id
 	}
 	for _, e := range b.everyone {
-		rate, burst, _ := throttle(e.source, "a route")
+		rate, burst, gaps := throttle(e.source, "a route")
 		for _, text := range keysOf(e) {
 			if made[text] == "" || settings.get(text) != nil {
 				continue
 			}
 			settings = settings.with(text, object{{"ThrottlingRateLimit", decimal(rate)}, {"ThrottlingBurstLimit", burst}})
 			after = append(after, made[text])
-			stage.about = append(stage.about, "Best effort, in front of the exact limit that the application keeps:", b.from(e.source.Line, e.source.Name))
+			stage.about = append(stage.about, bestEffort(b.from(e.source.Line, e.source.Name), gaps)...)
 		}
 	}
 	if len(settings) > 0 {

@@ -172,11 +172,21 @@ func (b *builder) gatewayResponses(api string, plans []UsagePlan) []*resource {
 	return []*resource{one, two}
 }
 
+// bestEffort says in a stage's comment which limit a throttle stands in front of,
+// and where it differs from it.
+func bestEffort(limit string, gaps []Gap) []string {
+	about := []string{"Best effort, in front of the exact limit that the application keeps:", limit}
+	for _, g := range gaps {
+		about = append(about, g.String())
+	}
+	return about
+}
+
 // throttles are the method settings of limits that everybody shares.
 func (b *builder) throttles(stage *resource) []any {
 	var out []any
 	for _, r := range b.everyone {
-		rate, burst, _ := throttle(r.source, "a stage")
+		rate, burst, gaps := throttle(r.source, "a stage")
 		for _, parts := range r.paths() {
 			for _, m := range r.methods() {
 				path, method := "/~1"+strings.Join(parts, "~1"), m
@@ -194,7 +204,7 @@ func (b *builder) throttles(stage *resource) []any {
 				}
 			}
 		}
-		stage.about = append(stage.about, "Best effort, in front of the exact limit that the application keeps:", b.from(r.source.Line, r.source.Name))
+		stage.about = append(stage.about, bestEffort(b.from(r.source.Line, r.source.Name), gaps)...)
 	}
 	return out
 }
