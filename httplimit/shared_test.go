@@ -10,57 +10,19 @@ import (
 	"time"
 
 	"github.com/weirlabs/weir"
-	"github.com/weirlabs/weir/dynamostore"
 	"github.com/weirlabs/weir/engine"
-	"github.com/weirlabs/weir/internal/dynalite"
-	"github.com/weirlabs/weir/internal/redistest"
+	"github.com/weirlabs/weir/internal/everystore"
 	"github.com/weirlabs/weir/memstore"
-	"github.com/weirlabs/weir/redisstore"
 )
 
 // opener opens a store of its own for every engine; all of them hold the same
 // items.
 type opener func(t *testing.T) weir.Store
 
-// onEveryStore runs a test on memory, DynamoDB and Redis. In memory two engines
-// share one store; on the others each has a client of its own, as two processes
-// have.
+// onEveryStore runs a test on memory, DynamoDB and Redis.
 func onEveryStore(t *testing.T, test func(t *testing.T, open opener)) {
-	t.Run("memory", func(t *testing.T) {
-		s := memstore.New(memstore.Options{})
-		t.Cleanup(func() { s.Close() })
-		test(t, func(*testing.T) weir.Store { return s })
-	})
-	t.Run("dynamodb", func(t *testing.T) {
-		server := dynalite.Start(t, dynalite.Options{})
-		made := false
-		test(t, func(t *testing.T) weir.Store {
-			client, err := dynamostore.NewClient(context.Background(), "us-east-1", server.URL)
-			if err != nil {
-				t.Fatal(err)
-			}
-			s, err := dynamostore.New(client, dynamostore.Options{Table: "quotas"})
-			if err == nil && !made {
-				made, err = true, s.Create(context.Background())
-			}
-			if err != nil {
-				t.Fatal(err)
-			}
-			t.Cleanup(func() { s.Close() })
-			return s
-		})
-	})
-	t.Run("redis", func(t *testing.T) {
-		server := redistest.Start(t, redistest.Options{})
-		test(t, func(t *testing.T) weir.Store {
-			s, err := redisstore.Open("redis://"+server.Addr, redisstore.Options{Prefix: "quotas:"})
-			if err != nil {
-				t.Fatal(err)
-			}
-			t.Cleanup(func() { s.Close() })
-			return s
-		})
-	})
+	t.Helper()
+	everystore.Run(t, everystore.Options{}, func(t *testing.T, s *everystore.Stores) { test(t, s.Open) })
 }
 
 // patient is a deadline that no busy machine reaches.

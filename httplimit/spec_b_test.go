@@ -3,11 +3,14 @@ package httplimit_test
 import (
 	"context"
 	"net/http"
+	"strings"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/weirlabs/weir"
+	"github.com/weirlabs/weir/engine"
+	"github.com/weirlabs/weir/internal/everystore"
 )
 
 const plans = `
@@ -113,15 +116,52 @@ func usedOf(t *testing.T, g *gate, sub, name string) weir.Decision {
 }
 
 // A plan's operation is refused while the store does not answer; a limit of its
-// own is not.
+// own is not. Memory can't be lost: there the store is one that always fails.
 func TestSpec_B06_PlansFailClosed(t *testing.T) {
-	g := newGate(t, plans, status(200), onBrokenStore)
-	r := g.send("POST", "/analyze", "Test-Sub", "a")
-	if m := object(t, r); r.StatusCode != http.StatusServiceUnavailable || m["error"] != "temporary_reduced_capacity" {
-		t.Errorf("%d %v", r.StatusCode, m)
-	}
-	g = newGate(t, onSuccess, status(200), onBrokenStore)
-	if r := g.send("POST", "/render", "Test-Sub", "a"); r.StatusCode != 200 {
-		t.Errorf("a limit: %d", r.StatusCode)
-	}
+	const text = plans + "  limits:\n    - {name: seats, match: POST /seats, by: account, limit: quota 2/day}\n"
+	everystore.Run(t, everystore.Options{}, func(t *testing.T, s *everystore.Stores) {
+		var two [2]*gate
+		for i := range two {
+			two[i] = newGate(t, text, status(200), on(s.Open(t)), patient)
+			for _, path := range []string{"/analyze", "/seats"} {
+				if r := two[i].send("POST", path, "Test-Sub", "a"); r.StatusCode != 200 {
+					t.Fatalf("%s with a store: %d", path, r.StatusCode)
+				}
+			}
+		}
+		s.Lose()
+		for _, g := range two {
+			if !s.Remote {
+				g = newGate(t, text, status(200), onBrokenStore)
+			}
+			r := g.send("POST", "/analyze", "Test-Sub", "b")
+			if m := object(t, r); r.StatusCode != http.StatusServiceUnavailable || m["error"] != "temporary_reduced_capacity" {
+				t.Errorf("%d %v", r.StatusCode, m)
+			}
+			if r := g.send("POST", "/seats", "Test-Sub", "b"); r.StatusCode != 200 {
+				t.Errorf("a limit: %d", r.StatusCode)
+			}
+		}
+	})
+}
+
+// A limit whose period the store can't keep is no limit of any process: none
+// starts with it, and none takes it over while it runs.
+func TestSpec_B11_APeriodThatTheStoreCannotKeep(t *testing.T) {
+	long := strings.ReplaceAll(plans, "/day", "/week")
+	everystore.Run(t, everystore.Options{MaxKeep: 48 * time.Hour}, func(t *testing.T, s *everystore.Stores) {
+		for range 2 {
+			_, err := engine.New(engine.Options{Policy: load(t, long), Store: s.Open(t)})
+			if err == nil || !strings.Contains(err.Error(), `limit "analyze" needs an item to be kept for 168h0m0s, but the store keeps items for 48h0m0s at most`) {
+				t.Errorf("a week: %v", err)
+			}
+			g := newGate(t, plans, status(200), on(s.Open(t)), patient)
+			if err := g.engine.Reload(load(t, long)); err == nil || !strings.Contains(err.Error(), "analyze") {
+				t.Errorf("a week, while it runs: %v", err)
+			}
+			if r := g.send("POST", "/analyze", "Test-Sub", "a"); r.StatusCode != 200 {
+				t.Errorf("a day: %d", r.StatusCode)
+			}
+		}
+	})
 }

@@ -12,18 +12,11 @@ import (
 	"testing/fstest"
 	"time"
 
-	"github.com/aws/aws-sdk-go-v2/config"
-	"github.com/aws/aws-sdk-go-v2/credentials"
-
 	"github.com/weirlabs/weir"
-	"github.com/weirlabs/weir/dynamostore"
 	"github.com/weirlabs/weir/engine"
 	"github.com/weirlabs/weir/engine/account"
-	"github.com/weirlabs/weir/internal/dynalite"
-	"github.com/weirlabs/weir/internal/redistest"
-	"github.com/weirlabs/weir/memstore"
+	"github.com/weirlabs/weir/internal/everystore"
 	"github.com/weirlabs/weir/policy"
-	"github.com/weirlabs/weir/redisstore"
 )
 
 // Everything here runs on memory, on a DynamoDB-compatible server and on Redis
@@ -40,43 +33,8 @@ func (c *clock) time() time.Time         { return time.Unix(0, c.now()) }
 // each process that the test stands for; they share what they keep.
 func onStores(t *testing.T, test func(t *testing.T, open func() weir.Store)) {
 	t.Helper()
-	t.Run("memory", func(t *testing.T) {
-		s := memstore.New(memstore.Options{})
-		t.Cleanup(func() { s.Close() })
-		test(t, func() weir.Store { return s })
-	})
-	t.Run("dynamodb", func(t *testing.T) {
-		server := dynalite.Start(t, dynalite.Options{})
-		made := false
-		test(t, func() weir.Store {
-			client, err := dynamostore.NewClient(context.Background(), "us-east-1", server.URL,
-				config.WithCredentialsProvider(credentials.NewStaticCredentialsProvider("id", "secret", "")))
-			if err != nil {
-				t.Fatal(err)
-			}
-			s, err := dynamostore.New(client, dynamostore.Options{Table: "accounts"})
-			if err != nil {
-				t.Fatal(err)
-			}
-			if !made {
-				made = true
-				if err := s.Create(context.Background()); err != nil {
-					t.Fatal(err)
-				}
-			}
-			return s
-		})
-	})
-	t.Run("redis", func(t *testing.T) {
-		server := redistest.Start(t, redistest.Options{})
-		test(t, func() weir.Store {
-			s, err := redisstore.Open("redis://"+server.Addr, redisstore.Options{})
-			if err != nil {
-				t.Fatal(err)
-			}
-			t.Cleanup(func() { s.Close() })
-			return s
-		})
+	everystore.Run(t, everystore.Options{}, func(t *testing.T, s *everystore.Stores) {
+		test(t, func() weir.Store { return s.Open(t) })
 	})
 }
 

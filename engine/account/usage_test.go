@@ -11,9 +11,8 @@ import (
 	"github.com/weirlabs/weir"
 	"github.com/weirlabs/weir/engine"
 	"github.com/weirlabs/weir/engine/account"
-	"github.com/weirlabs/weir/internal/redistest"
+	"github.com/weirlabs/weir/internal/everystore"
 	"github.com/weirlabs/weir/policy"
-	"github.com/weirlabs/weir/redisstore"
 )
 
 // usageOf is what a caller is told at /.weir/usage, by the limits' names.
@@ -71,21 +70,24 @@ func TestSpec_B05_UsageShowsVersionAndOverride(t *testing.T) {
 	})
 }
 
-// A limit of a caller's own whose period the store cannot keep is not followed:
-// the policy's holds, and the log says so.
+// A limit of a caller's own whose period the store cannot keep is not followed by
+// any process: the policy's holds, and the log says so.
 func TestSpec_B11_AnOverrideThatTheStoreCannotKeep(t *testing.T) {
-	server := redistest.Start(t, redistest.Options{})
-	s, err := redisstore.Open("redis://"+server.Addr, redisstore.Options{MaxKeep: 48 * time.Hour})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer s.Close()
-	p := start(t, s, new(clock), many)
-	p.edit("account#a", override("orders", "quota 9/year", account.Terms{}))
-	if got := limits(p.ask("/orders", "Sub", "a")); got["orders"] != "quota 5/hour" {
-		t.Errorf("%v", got)
-	}
-	if log := p.log.String(); !strings.Contains(log, "the override of orders, quota 9/year: the store keeps items for 48h0m0s at most") {
-		t.Errorf("the log: %s", log)
-	}
+	everystore.Run(t, everystore.Options{MaxKeep: 48 * time.Hour}, func(t *testing.T, s *everystore.Stores) {
+		c := new(clock)
+		p, other := start(t, s.Open(t), c, many), start(t, s.Open(t), c, many)
+		p.edit("account#a", override("orders", "quota 9/year", account.Terms{}))
+		p.edit("account#b", override("orders", "quota 9/hour", account.Terms{}))
+		for _, process := range []*process{p, other} {
+			if got := limits(process.ask("/orders", "Sub", "a")); got["orders"] != "quota 5/hour" {
+				t.Errorf("%v", got)
+			}
+			if log := process.log.String(); !strings.Contains(log, "the override of orders, quota 9/year: the store keeps items for 48h0m0s at most") {
+				t.Errorf("the log: %s", log)
+			}
+			if got := limits(process.ask("/orders", "Sub", "b")); got["orders"] != "quota 9/hour" {
+				t.Errorf("what the store can keep: %v", got)
+			}
+		}
+	})
 }
