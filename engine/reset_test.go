@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weirlabs/weir"
+	"github.com/weirlabs/weir/engine/account"
 	"github.com/weirlabs/weir/memstore"
 )
 
@@ -17,6 +19,7 @@ func TestSpec_B13_AResetIsTheSameInstantFromCallToCall(t *testing.T) {
 		{"quota 5/month calendar Europe/Berlin", "2027-03-31T22:00:00Z"},
 		{"quota 5/month calendar", "2027-04-01T00:00:00Z"},
 		{"quota 5/day calendar", "2027-03-15T00:00:00Z"},
+		{"quota 5/month billing", "2027-03-31T13:37:11Z"}, // an anchor on a 31st, at a time of day
 		{"sliding 5/hour", "2027-03-14T13:00:00Z"},
 		{"quota 5/hour", ""}, // the first call says
 	} {
@@ -25,6 +28,13 @@ func TestSpec_B13_AResetIsTheSameInstantFromCallToCall(t *testing.T) {
 		now := func() int64 { return at.Add(41_296) }
 		store := memstore.New(memstore.Options{Now: now})
 		t.Cleanup(func() { store.Close() })
+		anchored := account.Editor{Records: store}
+		if _, _, err := anchored.Edit(context.Background(), weir.NewKey("account", "a"), func(r *account.Record) error {
+			r.BillingAnchor = time.Date(2024, 1, 31, 13, 37, 11, 0, time.UTC)
+			return nil
+		}); err != nil {
+			t.Fatal(err)
+		}
 		var told []time.Time
 		terms := ""
 		if c.limit[0] == 'q' {

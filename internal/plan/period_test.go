@@ -111,8 +111,9 @@ func window(t *testing.T, s *Spec, at time.Time) (start, end time.Time) {
 }
 
 // In every zone, calendar windows tile time without gap or overlap, and begin
-// at the first instant at which the zone's clock shows their date: around every
-// change of a clock from 2015 to 2035, for every year, and the months of some.
+// at the first instant at which the zone's clock shows their date: every month,
+// quarter and year from 2015 to 2035, and the days and weeks around every change
+// of a clock. Between two changes a zone's days are all alike.
 func TestCalendarInEveryZone(t *testing.T) {
 	windows, seen := 0, 0
 	for _, name := range zoneNames(t) {
@@ -148,11 +149,13 @@ func TestCalendarInEveryZone(t *testing.T) {
 			}
 		}
 		for y := 2015; y <= 2035; y++ {
-			for m := time.Month(1); m <= 12 && y%3 == 0; m++ {
+			for m := time.Month(1); m <= 12; m++ {
 				dates(month, time.Date(y, m, 17, 11, 0, 0, 0, time.UTC))
+				if m%3 == 2 {
+					dates(quarter, time.Date(y, m, 28, 0, 0, 0, 0, time.UTC))
+				}
 			}
 			dates(year, time.Date(y, 7, 1, 0, 0, 0, 0, time.UTC))
-			dates(quarter, time.Date(y, 5, 31, 0, 0, 0, 0, time.UTC))
 		}
 		for _, change := range changes(loc, 2015, 2035) {
 			seen++
@@ -169,8 +172,8 @@ func TestCalendarInEveryZone(t *testing.T) {
 	}
 }
 
-// Windows of minutes and hours follow the zone's clock. Where it is set, a
-// window ends early and another begins.
+// Windows of seconds, minutes and hours follow the zone's clock. Where it is set,
+// a window ends early and another begins.
 func TestClockWindowsInEveryZone(t *testing.T) {
 	windows := 0
 	for _, name := range zoneNames(t) {
@@ -178,7 +181,10 @@ func TestClockWindowsInEveryZone(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		specs := []*Spec{calendarSpec(t, "hour", loc), calendarSpec(t, "12h", loc), calendarSpec(t, "15m", loc)}
+		var specs []*Spec
+		for _, unit := range []string{"second", "20s", "minute", "15m", "hour", "12h"} {
+			specs = append(specs, calendarSpec(t, unit, loc))
+		}
 		all := changes(loc, 2015, 2035)
 		for _, change := range append(all, time.Date(2026, 7, 1, 12, 34, 56, 789, time.UTC)) {
 			for _, s := range specs {
