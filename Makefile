@@ -1,13 +1,13 @@
 # make help says what there is. Everything covers every module of go.work.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup check test parity fuzz bench bench-packages bench-dynamo bench-lambda cover roundtrip
+.PHONY: help setup check test parity fuzz bench bench-packages bench-dynamo bench-lambda cover roundtrip terraform-names
 
 # The packages of all modules of the workspace, as patterns.
 packages = $$(go list -m -f '{{.Dir}}/...')
 
 help: ## this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: ## bring what the tests need (installs it on Debian as root; elsewhere says what is missing)
 	@scripts/setup.sh
@@ -40,6 +40,9 @@ bench-packages: setup ## the benchmarks of every package
 
 roundtrip: ## 10,000 random policies, as templates and back
 	go test -run=RoundTrip ./cmd/weir/internal/generate -args -policies=10000
+
+terraform-names: ## which names Terraform's AWS provider has, anew from npm: what the test of the generated text goes by
+	@scripts/terraform-names.sh
 
 cover: setup ## the tests with coverage: cover.out, and the share per package
 	@scripts/cover.sh

@@ -410,6 +410,7 @@ resource "aws_lambda_permission" "may_invoke" {
 # Addresses for which the rule does not hold.
 # ../weir.yaml:26: rate-all: sliding 2000/5m
 resource "aws_wafv2_ip_set" "except_rate_all_v4" {
+  name               = "${var.name}-except-rate-all-v4"
   scope              = "REGIONAL"
   ip_address_version = "IPV4"
   addresses          = ["203.0.113.0/24"]
@@ -418,6 +419,7 @@ resource "aws_wafv2_ip_set" "except_rate_all_v4" {
 # Addresses for which the rule does not hold.
 # ../weir.yaml:26: rate-all: sliding 2000/5m
 resource "aws_wafv2_ip_set" "except_rate_all_v6" {
+  name               = "${var.name}-except-rate-all-v6"
   scope              = "REGIONAL"
   ip_address_version = "IPV6"
   addresses          = ["2001:db8:100::/48"]
@@ -429,6 +431,7 @@ resource "aws_wafv2_ip_set" "except_rate_all_v6" {
 # Capacity: 44 of 5000 units, 1500 of them in the base price. Retry-After is a constant.
 # Paths are decoded once: what is encoded twice or hidden behind ; passes here, and is limited by the application.
 resource "aws_wafv2_web_acl" "web_acl" {
+  name  = "${var.name}-web-acl"
   scope = "REGIONAL"
   default_action {
     allow {

@@ -1,41 +1,18 @@
 package generate
 
 import (
-	"maps"
 	"os"
 	"regexp"
 	"slices"
-	"strings"
 	"testing"
-
-	"github.com/hashicorp/hcl/v2"
-	"github.com/hashicorp/hcl/v2/hclsyntax"
 
 	"github.com/weirlabs/weir/policy"
 )
 
-// knownNames reads which names the provider has for each resource.
-func knownNames(t *testing.T) map[string][]string {
+// terraforms are texts that hold between them all that is generated.
+func terraforms(t *testing.T) map[string]string {
 	t.Helper()
-	text, err := os.ReadFile("testdata/terraform-names.txt")
-	if err != nil {
-		t.Fatal(err)
-	}
-	known := map[string][]string{}
-	for line := range strings.Lines(string(text)) {
-		if name, list, ok := strings.Cut(strings.TrimSpace(line), ": "); ok && !strings.HasPrefix(line, "#") {
-			known[name] = strings.Fields(list)
-		}
-	}
-	return known
-}
-
-// Terraform's text parses, has only names that the provider has, and refers only
-// to what is there.
-func TestSpec_A11_TerraformIsSound(t *testing.T) {
-	t.Parallel()
-	known := knownNames(t)
-	used := map[string]map[string]bool{}
+	out := map[string]string{}
 	for name, c := range map[string]struct {
 		p *policy.Policy
 		o Options
@@ -46,92 +23,37 @@ func TestSpec_A11_TerraformIsSound(t *testing.T) {
 		"appsync":        {loadText(t, overAppSync), Options{API: AppSync}},
 		"appsync-quotas": {load(t, os.DirFS(root+"/examples/appsync-quotas")), Options{LoseData: true}},
 	} {
-		out, err := Terraform(c.p, c.o)
+		got, err := Terraform(c.p, c.o)
 		if err != nil {
 			t.Fatal(err)
 		}
 		again, err := Terraform(c.p, c.o)
-		if err != nil || string(again.Files[0].Text) != string(out.Files[0].Text) {
+		if err != nil || string(again.Files[0].Text) != string(got.Files[0].Text) {
 			t.Errorf("%s: the same policy gives another text", name)
 		}
-		f, problems := hclsyntax.ParseConfig(out.Files[0].Text, "main.tf", hcl.InitialPos)
-		if problems.HasErrors() {
-			t.Fatalf("%s: %v\n%s", name, problems, out.Files[0].Text)
-		}
-		there := map[string]bool{}
-		for _, b := range f.Body.(*hclsyntax.Body).Blocks {
-			address := strings.Join(append([]string{b.Type}, b.Labels...), ".")
-			address = strings.TrimPrefix(strings.Replace(address, "variable.", "var.", 1), "resource.")
-			if there[address] {
-				t.Errorf("%s: %s is there twice", name, address)
-			}
-			there[address] = true
-			if b.Type == "resource" {
-				if used[b.Labels[0]] == nil {
-					used[b.Labels[0]] = map[string]bool{}
-				}
-				names(b.Body, used[b.Labels[0]])
-			}
-		}
-		hclsyntax.VisitAll(f.Body.(*hclsyntax.Body), func(n hclsyntax.Node) hcl.Diagnostics {
-			expression, ok := n.(*hclsyntax.ScopeTraversalExpr)
-			if !ok {
-				return nil
-			}
-			var parts []string
-			for _, step := range expression.Traversal {
-				switch s := step.(type) {
-				case hcl.TraverseRoot:
-					parts = append(parts, s.Name)
-				case hcl.TraverseAttr:
-					parts = append(parts, s.Name)
-				}
-			}
-			switch {
-			case parts[0] == "var" && there[strings.Join(parts, ".")]:
-			case parts[0] == "data" && there[strings.Join(parts[:3], ".")]:
-			case strings.HasPrefix(parts[0], "aws_") && there[strings.Join(parts[:2], ".")]:
-				if len(parts) > 2 && !slices.Contains([]string{"id", "arn", "name", "uris", "stage_name", "function_name", "http_method", "root_resource_id", "api_endpoint"}, parts[2]) {
-					t.Errorf("%s: nothing has the attribute %s", name, strings.Join(parts, "."))
-				}
-			case parts[0] == "string" || parts[0] == "number":
-			default:
-				t.Errorf("%s: %s is not there", name, strings.Join(parts, "."))
-			}
-			return nil
-		})
+		out[name] = string(got.Files[0].Text)
 	}
-	for kind, list := range used {
-		for _, name := range slices.Sorted(maps.Keys(list)) {
-			if !slices.Contains(known[kind], name) {
-				t.Errorf("%s has no %s", kind, name)
-			}
-		}
-	}
-	for kind := range known {
-		if used[kind] == nil {
-			t.Errorf("no policy of this test leads to %s", kind)
-		}
-	}
+	return out
 }
 
-// names collects the names of attributes and blocks, but for those of Terraform
-// itself.
-func names(b *hclsyntax.Body, into map[string]bool) {
-	for name := range b.Attributes {
-		if name != "depends_on" {
-			into[name] = true
+// Terraform's text parses, has every name in the place where the provider has it,
+// leaves out nothing that is required, and refers only to what is there.
+func TestSpec_A11_TerraformIsSound(t *testing.T) {
+	t.Parallel()
+	p := readProvider(t)
+	used := map[string]bool{}
+	for name, text := range terraforms(t) {
+		found, paths := checkTerraform(p, []byte(text))
+		for _, problem := range found {
+			t.Errorf("%s: %s", name, problem)
+		}
+		for kind := range paths {
+			used[kind] = true
 		}
 	}
-	for _, inner := range b.Blocks {
-		switch inner.Type {
-		case "lifecycle":
-		case "dynamic":
-			into[inner.Labels[0]] = true
-			names(inner.Body.Blocks[0].Body, into)
-		default:
-			into[inner.Type] = true
-			names(inner.Body, into)
+	for kind := range p {
+		if !used[kind] {
+			t.Errorf("no policy of this test leads to %s", kind)
 		}
 	}
 }

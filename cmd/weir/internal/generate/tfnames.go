@@ -11,8 +11,8 @@ type tfType struct {
 var arn = map[string]string{"Arn": "arn"}
 
 var tfTypes = map[string]tfType{
-	"AWS::WAFv2::IPSet":                {name: "aws_wafv2_ip_set", attributes: arn},
-	"AWS::WAFv2::WebACL":               {name: "aws_wafv2_web_acl", attributes: arn},
+	"AWS::WAFv2::IPSet":                {name: "aws_wafv2_ip_set", attributes: arn, named: "name"},
+	"AWS::WAFv2::WebACL":               {name: "aws_wafv2_web_acl", attributes: arn, named: "name"},
 	"AWS::WAFv2::WebACLAssociation":    {name: "aws_wafv2_web_acl_association"},
 	"AWS::WAFv2::LoggingConfiguration": {name: "aws_wafv2_web_acl_logging_configuration"},
 
