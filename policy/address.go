@@ -15,11 +15,16 @@ import (
 // missing one: the hop that should have reported is the caller, because nothing to
 // its left can be believed.
 func (d *addressing) client(peer netip.Addr, forwarded []string) netip.Addr {
-	hop := clean(peer)
+	hop, _ := d.walk(peer, forwarded)
+	return hop
+}
+
+// walk is client, and says how many entries it believed.
+func (d *addressing) walk(peer netip.Addr, forwarded []string) (hop netip.Addr, n int) {
+	hop = clean(peer)
 	if d.proxies == nil || !hop.IsValid() || !d.proxies.Contains(hop) {
-		return hop
+		return hop, 0
 	}
-	n := 0
 	for i := len(forwarded) - 1; i >= 0; i-- {
 		field := forwarded[i]
 		for more := true; more; {
@@ -31,16 +36,16 @@ func (d *addressing) client(peer netip.Addr, forwarded []string) netip.Addr {
 			}
 			next, ok := parseHop(strings.Trim(entry, " \t"))
 			if !ok {
-				return hop
+				return hop, n
 			}
 			hop = next
 			n++
 			if n == d.hops || d.hops == 0 && !d.proxies.Contains(hop) {
-				return hop
+				return hop, n
 			}
 		}
 	}
-	return hop
+	return hop, n
 }
 
 // parseHop reads an entry of X-Forwarded-For: an address, which may have a port

@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -11,6 +12,8 @@ import (
 type Explanation struct {
 	Match    Match
 	Readings []string // of the path, one or two, as patterns see them
+	Reported bool     // a trusted proxy said whose address Match.Client is
+	Refused  *Fate    // of Fates, whose expression failed under on_error: deny; else nil
 	Plan     string   // the caller's, in the application; "" without plans
 	Fates    []Fate   // from the outside in, in the order in which the policy looks
 	Edge     []Op     // what [Policy.AppendEdge] asks for
@@ -26,17 +29,21 @@ type Fate struct {
 	Applies bool
 	Why     string // in words: why it applies, or why not
 	Ops     []Op   // that it asks for; none where the caller's plan is unlimited
+
+	refuses bool // by on_error: deny
 }
 
 // Explain decides about a request as [Policy.Match], [Policy.AppendEdge] and
 // [Policy.Ops] do, by running them, and tells what they came upon. The error is
 // theirs, a *[RequestError]; what was found until then is told all the same.
 func (p *Policy) Explain(a *Attributes, id Identity) (x Explanation, err error) {
-	tr := &trace{nearest: map[int32]nearMiss{}, skip: map[*rule]skip{}}
+	tr := &trace{nearest: map[int32]nearMiss{}, skip: map[*rule]skip{}, failures: map[*rule]failure{}}
 	if x.Match, err = p.match(a, tr); err != nil {
 		return x, err
 	}
 	x.Readings = tr.readings
+	_, hops := p.addresses.walk(a.Peer, a.Header["X-Forwarded-For"])
+	x.Reported = hops > 0
 	if x.Match.Exempt == "" {
 		x.Edge = p.AppendEdge(nil, &x.Match, a)
 		x.Ops, err = p.Ops(&x.Match, a, id)
@@ -44,7 +51,7 @@ func (p *Policy) Explain(a *Attributes, id Identity) (x Explanation, err error) 
 			x.Plan = p.plans[p.planOf(&id)]
 		}
 	}
-	e := explainer{p, tr, &x, id}
+	e := explainer{p, tr, &x, id, err}
 	for n := range p.targets {
 		if t := &p.targets[n]; t.kind != gatewayRoute {
 			e.target(int32(n), t)
@@ -53,6 +60,11 @@ func (p *Policy) Explain(a *Attributes, id Identity) (x Explanation, err error) 
 	e.gateway()
 	e.absent()
 	slices.SortStableFunc(x.Fates, func(a, b Fate) int { return depth(a.Layer) - depth(b.Layer) })
+	for i := range x.Fates {
+		if x.Fates[i].refuses {
+			x.Refused = &x.Fates[i]
+		}
+	}
 	return x, err
 }
 
@@ -67,7 +79,11 @@ type trace struct {
 	hits         []hit
 	nearest      map[int32]nearMiss // by target: the pattern that came nearest
 	skip         map[*rule]skip
+	failures     map[*rule]failure
 }
+
+// failure is an expression that could not be computed, and why.
+type failure struct{ field, why string }
 
 // nearMiss is a pattern that has the request's path, and what it lacks else.
 type nearMiss struct {
@@ -109,12 +125,25 @@ func (t *trace) skipped(r *rule, why skip) {
 	}
 }
 
+func (t *trace) failed(r *rule, field string, err error) {
+	if t == nil {
+		return
+	}
+	why, _, _ := strings.Cut(err.Error(), "\n") // an excerpt follows
+	if f, also := t.failures[r]; also {
+		field, why = f.field+": and "+field, f.why+", and "+why
+	}
+	t.failures[r] = failure{field, why}
+}
+
 // explainer puts into words what a trace holds and what was decided.
 type explainer struct {
 	p  *Policy
 	tr *trace
 	x  *Explanation
 	id Identity
+
+	err error // why nothing of the gateway and the application is asked
 }
 
 // target tells of what patterns lead to.
@@ -223,6 +252,18 @@ func (e *explainer) found(t *target) bool {
 // asked tells what a rule that matched asks for.
 func (e *explainer) asked(f *Fate, r *rule) {
 	f.Ops = opsOf(r, slices.Concat(e.x.Edge, e.x.Ops))
+	failed, bad := e.tr.failures[r]
+	switch {
+	case bad && r.onError == "deny":
+		f.refuses, f.Why = true, "on_error: deny refuses the request, because "+e.failed(r, failed)
+		return
+	case e.err != nil && f.Layer == Application:
+		f.Why = e.refused()
+		return
+	case bad && r.onError == "skip":
+		f.Why = "on_error: skip leaves it out, because " + e.failed(r, failed)
+		return
+	}
 	switch e.tr.skip[r] {
 	case skipWhen:
 		f.Why = "its condition does not hold: when: " + whenOf(r)
@@ -245,6 +286,33 @@ func (e *explainer) asked(f *Fate, r *rule) {
 	default:
 		f.Why = "the request matches " + f.Pattern
 	}
+	if bad {
+		f.Why += ", and on_error: apply lets it act, although " + e.failed(r, failed)
+	}
+}
+
+// refused says of a rule that another one's mistake has kept from being asked.
+func (e *explainer) refused() string {
+	var re *RequestError
+	if !errors.As(e.err, &re) {
+		return "not asked: " + e.err.Error()
+	}
+	return fmt.Sprintf("not asked: the request is refused with %d before", re.Status)
+}
+
+// failed says what could not be computed, as the file says it.
+func (e *explainer) failed(r *rule, f failure) string {
+	var said []string
+	for _, one := range slices.Concat(append(slices.Clone(r.byPlan), r.full, r.bare)...) {
+		if strings.HasPrefix(f.field, "when") {
+			said = append(said, "when: "+one.When)
+		}
+		if strings.HasSuffix(f.field, "cost") {
+			said = append(said, "cost: "+one.Cost)
+		}
+		break
+	}
+	return strings.Join(said, " and ") + " cannot be computed: " + f.why
 }
 
 // opsOf are those of the ops that a rule asked for.
@@ -288,6 +356,8 @@ func (e *explainer) gateway() {
 		switch {
 		case e.x.Match.Exempt != "":
 			f.Why = "the exemption " + e.x.Match.Exempt + " wins over every layer"
+		case e.err != nil && e.x.Match.found.gateway && e.id.KeyOwner != "":
+			f.Why = e.refused()
 		case !e.x.Match.found.gateway && other.why == missMethod:
 			f.Why = fmt.Sprintf("the method is %s, the route %s", e.tr.method, other.pattern.text)
 		case !e.x.Match.found.gateway && e.p.gatewayMatch:
@@ -360,7 +430,7 @@ func (p *Policy) Addressing() string {
 		s = "reported by " + strings.Join(who, ", ")
 	}
 	if p.addresses.hops > 0 {
-		s += fmt.Sprintf(", %d hops", p.addresses.hops)
+		s += ", " + plural(int64(p.addresses.hops), "hop")
 	}
 	s += fmt.Sprintf(", IPv6 by /%d", p.addresses.v6)
 	for _, n := range p.addresses.nat64 {

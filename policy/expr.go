@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"fmt"
 	"math"
 	"net/http"
 	"net/netip"
@@ -102,19 +103,25 @@ type cost struct {
 }
 
 // units is what a call counts, and whether the rule holds for it at all. When an
-// expression fails, the rule's on_error decides. The error is a *RequestError.
-func (r *rule) units(f *facts) (n int64, holds bool, err error) {
+// expression fails, the rule's on_error decides. The error is a *RequestError. tr
+// hears what failed.
+func (r *rule) units(f *facts, tr *trace) (n int64, holds bool, err error) {
 	failed := false
 	if r.when != nil {
 		switch v, err := r.when(f); {
 		case err != nil:
 			failed = true
+			tr.failed(r, "when", err)
 		case v == false:
 			return 0, false, nil
 		}
 	}
-	n, ok := r.cost.of(f)
-	if ok && !failed {
+	n, bad := r.cost.of(f)
+	if bad != nil {
+		failed = true
+		tr.failed(r, "cost", bad)
+	}
+	if !failed {
 		return n, true, nil
 	}
 	switch r.onError {
@@ -126,32 +133,39 @@ func (r *rule) units(f *facts) (n int64, holds bool, err error) {
 	return n, true, nil // a limit is not escaped by a request that its author did not think of
 }
 
+// noCost is a result that no call can cost.
+type noCost struct{ result any }
+
+func (e noCost) Error() string { return fmt.Sprintf("its result is %v, which is no cost", e.result) }
+
 // of returns the cost of a call: 0 skips the limit. What a client controls,
-// and what goes wrong, counts at least 1. It is not ok when an expression fails.
-func (c *cost) of(f *facts) (n int64, ok bool) {
+// and what goes wrong, counts at least 1. The error is that of an expression.
+func (c *cost) of(f *facts) (n int64, err error) {
 	switch {
 	case c.program != nil:
 		v, err := c.program(f)
 		x, ok := v.(float64)
 		switch {
-		case err != nil || !ok || math.IsNaN(x) || x < 0:
-			return 1, false
+		case err != nil:
+			return 1, err
+		case !ok || math.IsNaN(x) || x < 0:
+			return 1, noCost{v}
 		case x > maxCost:
-			return maxCost, true
+			return maxCost, nil
 		}
-		return int64(math.Ceil(x)), true
+		return int64(math.Ceil(x)), nil
 	case c.header != "":
 		sent := f.sent[c.header]
 		if len(sent) != 1 {
-			return 1, true
+			return 1, nil
 		}
 		n, err := strconv.ParseInt(strings.TrimSpace(sent[0]), 10, 64)
 		if err != nil {
-			return 1, true
+			return 1, nil
 		}
-		return min(max(n, 1), maxCost), true
+		return min(max(n, 1), maxCost), nil
 	}
-	return c.fixed, true
+	return c.fixed, nil
 }
 
 // maxCost is more than any limit can hold.

@@ -53,7 +53,7 @@ func (p *Policy) AppendOps(room []Op, m *Match, a *Attributes, id Identity) ([]O
 			}
 			f = newFacts(a, m.found.path, m.Client, name, id)
 		}
-		n, holds, err := h.units(f)
+		n, holds, err := h.units(f, m.found.trace)
 		switch {
 		case err != nil:
 			return room, err

@@ -91,6 +91,7 @@ type explained struct {
 	policy   *policy.Policy
 	found    policy.Explanation
 	identity policy.Identity
+	unknown  *policy.RequestError           // what who calls says of himself is not true; nil when it is
 	before   map[*policy.Rule]weir.Decision // what the limits would say one by one
 	outcome  *engine.Outcome
 	answer   answer.Response // of the request: limit fields only, when it is served
@@ -127,6 +128,7 @@ func explain(ctx context.Context, p *policy.Policy, q *question, store weir.Stor
 			return nil, err
 		}
 	}
+	x.unidentified(unknown)
 	who := func() (policy.Identity, error) { return x.identity, unknown }
 	e, err := x.engine(ctx, store)
 	if err != nil {
@@ -159,6 +161,21 @@ func explain(ctx context.Context, p *policy.Policy, q *question, store weir.Stor
 	}
 	x.course = follow(ctx, again, a, who)
 	return x, nil
+}
+
+// unidentified takes back what was found of somebody whom nobody knows: after the
+// edge his request is refused for what he says of himself.
+func (x *explained) unidentified(err error) {
+	if !errors.As(err, &x.unknown) {
+		return
+	}
+	x.found.Ops, x.found.Refused = nil, nil
+	for i := range x.found.Fates {
+		f := &x.found.Fates[i]
+		if asks := f.Layer == policy.Gateway || f.Layer == policy.Application; asks && (f.Applies || f.Pattern != "") {
+			f.Applies, f.Ops, f.Why = false, nil, fmt.Sprintf("not asked: the request is refused with %d before", x.unknown.Status)
+		}
+	}
 }
 
 func isAnswer(err error) bool {

@@ -36,7 +36,7 @@ type askedRequest struct {
 	Path     string   `json:"path"`
 	Readings []string `json:"readings"` // of the path
 	Peer     string   `json:"peer"`
-	Client   string   `json:"client"` // whom the policy takes for the caller's address
+	Client   string   `json:"client"` // whom the policy takes for the caller's address; "" when it does not look
 }
 
 type askedCaller struct {
@@ -86,10 +86,13 @@ type verdictReport struct {
 
 func (x *explained) report() *explainReport {
 	a := &x.question.attributes
-	client := x.found.Match.Client
+	client := ""
+	if x.found.Match.Client.IsValid() {
+		client = x.found.Match.Client.String()
+	}
 	r := &explainReport{
 		SchemaVersion: 1,
-		Request:       askedRequest{a.Method, a.Host, a.Path, append([]string{}, x.found.Readings...), a.Peer.String(), client.String()},
+		Request:       askedRequest{a.Method, a.Host, a.Path, append([]string{}, x.found.Readings...), a.Peer.String(), client},
 		Caller:        askedCaller{x.identity.Claims, x.identity.KeyOwner, x.identity.KeyPlan, x.found.Plan},
 		Exempt:        x.found.Match.Exempt,
 		Fates:         []fateReport{},
@@ -103,6 +106,9 @@ func (x *explained) report() *explainReport {
 	if x.course.refused != nil {
 		r.AtOnce = &x.course.AtOnce
 		r.FirstDenial = verdictOf(x.course.refused, x.course.answer)
+	}
+	if f := x.found.Refused; f != nil && !x.outcome.Limited() {
+		r.Verdict.Layer, r.Verdict.Limit = string(f.Layer), f.Name
 	}
 	for _, d := range x.course.Served {
 		r.FirstTen = append(r.FirstTen, d.Seconds())
@@ -210,13 +216,19 @@ func (x *explained) from(r *explainReport) string {
 	switch {
 	case x.question.balancer:
 		return "an address that the event does not prove: the function must set Options.TrustForwardedFor to believe its load balancer"
-	case r.Request.Client == r.Request.Peer || r.Request.Readings == nil:
-		return r.Request.Peer
+	case x.found.Reported:
+		return fmt.Sprintf("%s, as the trusted proxy %s reports", r.Request.Client, r.Request.Peer)
 	}
-	return fmt.Sprintf("%s, as the trusted proxy %s reports", r.Request.Client, r.Request.Peer)
+	return cmp.Or(r.Request.Client, r.Request.Peer)
 }
 
 func (x *explained) caller(r *explainReport) string {
+	if x.found.Readings == nil {
+		return "whoever: such a request is refused before"
+	}
+	if x.unknown != nil {
+		return "nobody: " + x.unknown.Reason
+	}
 	var parts []string
 	if sub, ok := r.Caller.Claims["sub"]; ok {
 		parts = append(parts, fmt.Sprintf("account %v", sub))
@@ -278,6 +290,9 @@ func (x *explained) writeVerdict(w *failing, c *common, r *explainReport) {
 		w.line("%s", c.paint(green, "allowed"))
 	default:
 		w.line("%s with %d: %s", c.paint(red, "refused"), v.Status, message(&x.answer))
+		if f := x.found.Refused; f != nil && !x.outcome.Limited() {
+			w.line("  by %s: %s", f.Name, f.Why)
+		}
 	}
 	for _, name := range sortedNames(r.Verdict.Headers) {
 		w.line("  %s: %s", name, r.Verdict.Headers[name])

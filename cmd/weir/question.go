@@ -11,6 +11,7 @@ import (
 	"net/url"
 	"os"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -23,7 +24,7 @@ import (
 // question is one request that a command is asked about.
 type question struct {
 	attributes policy.Attributes
-	claims     map[string]any   // said to be verified: --token '{"sub": ...}'
+	claims     map[string]any   // said to be signed: --token '{"sub": ...}'
 	known      *policy.Identity // of an event: the gateway has verified it
 	balancer   bool             // an event that says no address which is believed
 }
@@ -78,6 +79,9 @@ func (f *questionFlags) ofHTTP(q *question) error {
 		}
 		method, target, a.Header = r.Method, r.URL.String(), r.Header
 	}
+	if !curl.Token(method) {
+		return usage("weir explain --method POST --path /orders", "--method %q is not a method", method)
+	}
 	a.Method = strings.ToUpper(method)
 	if scheme, rest, whole := strings.Cut(target, "://"); whole && !strings.ContainsAny(scheme, "/?") {
 		if _, err := url.Parse(target); err != nil {
@@ -104,7 +108,7 @@ func (f *questionFlags) ofHTTP(q *question) error {
 	a.Peer = peer
 	for _, line := range f.header {
 		name, value, found := strings.Cut(line, ":")
-		if name = strings.TrimSpace(name); !found || name == "" {
+		if name = strings.TrimSpace(name); !found || !curl.Token(name) {
 			return usage("weir explain --header 'X-Api-Key: KEY'", "--header %q is not NAME: VALUE", line)
 		}
 		http.Header(a.Header).Add(name, strings.TrimSpace(value))
@@ -152,11 +156,8 @@ func (f *questionFlags) ofToken(q *question) error {
 		if err := json.Unmarshal([]byte(text), &q.claims); err != nil {
 			return usage(`weir explain --token '{"sub":"maya"}'`, "--token is neither a token nor claims in JSON: %w", err)
 		}
-		if q.claims["sub"] == "" {
-			delete(q.claims, "sub") // counts as missing, as for whoever verifies a token
-		}
-		if q.known != nil {
-			q.known.Claims = q.claims
+		if q.known != nil { // verified by the gateway, in its own way
+			q.known.Claims, _ = auth.Claims(nil, time.Time{}, q.claims)
 		}
 		delete(q.attributes.Header, "Authorization")
 	case q.known != nil:
@@ -174,6 +175,13 @@ func (q *question) who(ctx context.Context, p *policy.Policy) (policy.Identity, 
 		return *q.known, nil
 	}
 	a := p.Auth()
+	claims := q.claims
+	if claims != nil {
+		var err error
+		if claims, err = auth.Claims(a.JWT, time.Now(), claims); err != nil {
+			return policy.Identity{}, err
+		}
+	}
 	if len(q.attributes.Header["Authorization"]) == 0 {
 		a.JWT = nil
 	}
@@ -182,8 +190,8 @@ func (q *question) who(ctx context.Context, p *policy.Policy) (policy.Identity, 
 		return policy.Identity{}, errHint{err, `weir explain --token '{"sub":"maya"}', which takes claims as verified`}
 	}
 	id, err := v.Identify(ctx, q.attributes.Header)
-	if err == nil && q.claims != nil {
-		id.Claims = q.claims
+	if err == nil && claims != nil {
+		id.Claims = claims
 	}
 	return id, err
 }

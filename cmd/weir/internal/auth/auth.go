@@ -25,7 +25,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"math"
 	"net/http"
 	"os"
 	"strings"
@@ -61,8 +60,9 @@ var ErrUnreachable = errors.New("cannot be reached")
 
 // Verifier verifies. It is safe for concurrent use.
 type Verifier struct {
-	keys    keySource // nil: tokens are not looked at
-	parser  *jwt.Parser
+	keys    keySource       // nil: tokens are not looked at
+	parser  *jwt.Parser     // of form and signature
+	judge   judge           // of claims
 	apiKeys *policy.APIKeys // nil: API keys are not looked at
 }
 
@@ -113,17 +113,9 @@ func New(ctx context.Context, a policy.Auth, o Options) (*Verifier, error) {
 	default:
 		return nil, errors.New("auth.jwt: no key is named: give hs256_secret_env, public_key_file or jwks_url")
 	}
-	po := []jwt.ParserOption{
-		jwt.WithLeeway(Leeway), jwt.WithTimeFunc(o.Now), jwt.WithExpirationRequired(), jwt.WithStrictDecoding(),
-		jwt.WithValidMethods([]string{"HS256", "RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA"}),
-	}
-	if a.JWT.Issuer != "" {
-		po = append(po, jwt.WithIssuer(a.JWT.Issuer))
-	}
-	if a.JWT.Audience != "" {
-		po = append(po, jwt.WithAudience(a.JWT.Audience))
-	}
-	v.parser = jwt.NewParser(po...)
+	v.judge = newJudge(a.JWT, o.Now)
+	v.parser = jwt.NewParser(jwt.WithStrictDecoding(), jwt.WithoutClaimsValidation(),
+		jwt.WithValidMethods([]string{"HS256", "RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA"}))
 	return v, nil
 }
 
@@ -199,40 +191,13 @@ func (v *Verifier) claims(ctx context.Context, token string) (map[string]any, er
 		}
 		return set, nil
 	})
-	switch {
-	case errors.Is(err, jwt.ErrTokenSignatureInvalid), errors.Is(err, jwt.ErrTokenUnverifiable):
-		return nil, unauthorized("The token is not valid.")
-	case outOfRange(claims) != "" && (err == nil || errors.Is(err, jwt.ErrTokenInvalidClaims)):
-		return nil, unauthorized("The " + outOfRange(claims) + " of the token is out of range.")
-	case errors.Is(err, jwt.ErrTokenExpired):
-		return nil, unauthorized("The token has expired.")
-	case errors.Is(err, jwt.ErrTokenNotValidYet):
-		return nil, unauthorized("The token is not valid yet.")
-	case err != nil:
+	if err != nil {
 		return nil, unauthorized("The token is not valid.")
 	}
-	if sub, has := claims["sub"]; has {
-		text, isText := sub.(string)
-		switch {
-		case !isText || len(text) > MaxSubject:
-			return nil, unauthorized("The token is not valid.")
-		case text == "":
-			delete(claims, "sub") // counts as missing
-		}
+	if err := v.judge.accepts(claims); err != nil {
+		return nil, err
 	}
-	return claims, nil
-}
-
-// outOfRange names a time of the token that no clock will ever show, or is "".
-// The parser would take it for whatever its conversion to an integer makes of
-// it, which differs between processors.
-func outOfRange(claims jwt.MapClaims) string {
-	for _, name := range []string{"exp", "nbf", "iat"} {
-		if at, ok := claims[name].(float64); ok && math.Abs(at) > 1<<53 {
-			return name
-		}
-	}
-	return ""
+	return present(claims), nil
 }
 
 func (v *Verifier) apiKey(fields []string) (policy.APIKey, error) {

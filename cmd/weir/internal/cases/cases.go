@@ -17,6 +17,7 @@ package cases
 import (
 	"errors"
 	"fmt"
+	"net/http"
 	"net/netip"
 	"strconv"
 	"strings"
@@ -24,6 +25,8 @@ import (
 
 	"github.com/goccy/go-yaml"
 	"github.com/goccy/go-yaml/parser"
+
+	"github.com/weirlabs/weir/cmd/weir/internal/curl"
 )
 
 // File is one file of cases.
@@ -38,14 +41,15 @@ type Case struct {
 	Name    string  `yaml:"name"`
 	At      string  `yaml:"at"`    // since the start: 0s, 1m30s, 2d; default: that of the case before
 	Every   string  `yaml:"every"` // between two calls; default 0s: all at once
-	Times   int     `yaml:"times"` // default 1
+	Times   *int    `yaml:"times"` // default 1
 	Request Request `yaml:"request"`
-	Service int     `yaml:"service"` // the status with which the service answers; default 200
+	Service *int    `yaml:"service"` // the status with which the service answers; default 200
 	Expect  Expect  `yaml:"expect"`
 
 	Line int `yaml:"-"` // of the file, from 1
 
-	at, every time.Duration
+	at, every      time.Duration
+	times, service int
 }
 
 // Request is what is sent, and who sends it.
@@ -135,16 +139,11 @@ func Parse(name string, text []byte) (*File, error) {
 		if c.At == "" {
 			c.At = at.String()
 		}
-		if c.Times == 0 {
-			c.Times = 1
-		}
+		c.times, c.service = orElse(c.Times, 1), orElse(c.Service, http.StatusOK)
 		if c.Name == "" {
 			c.Name = fmt.Sprintf("case %d", i+1)
 		}
-		if c.Service == 0 {
-			c.Service = 200
-		}
-		calls += min(max(c.Times, 0), maxCalls+1)
+		calls += min(max(c.times, 0), maxCalls+1)
 		for _, why := range c.wrong() {
 			m = append(m, fmt.Sprintf("%s:%d: %s: %s", name, c.Line, c.Name, why))
 		}
@@ -157,6 +156,13 @@ func Parse(name string, text []byte) (*File, error) {
 		return nil, m
 	}
 	return f, nil
+}
+
+func orElse(n *int, other int) int {
+	if n == nil {
+		return other
+	}
+	return *n
 }
 
 // unreadable says where a file is no file of cases.
@@ -193,8 +199,8 @@ func linesOf(text []byte, n int) []int {
 func (c *Case) wrong() (why []string) {
 	say := func(format string, args ...any) { why = append(why, fmt.Sprintf(format, args...)) }
 	r, e := &c.Request, &c.Expect
-	if c.Times < 0 {
-		say("times: %d is below 1", c.Times)
+	if c.times < 1 {
+		say("times: %d is below 1", c.times)
 	}
 	var bad error
 	if c.at, bad = parseSpan(c.At); bad != nil {
@@ -203,11 +209,19 @@ func (c *Case) wrong() (why []string) {
 	if c.every, bad = parseSpan(c.Every); bad != nil {
 		say("every: %v", bad)
 	}
-	if c.Times > 1 && c.every > maxSpan/time.Duration(c.Times) {
+	if c.times > 1 && c.every > maxSpan/time.Duration(c.times) {
 		say("the last call would come after 100 years")
 	}
-	if c.Service < 100 || c.Service > 599 {
-		say("service: %d is not a status", c.Service)
+	if c.service < 100 || c.service > 599 {
+		say("service: %d is not a status", c.service)
+	}
+	if r.Method != "" && !curl.Token(r.Method) {
+		say("method: %q is not a method", r.Method)
+	}
+	for _, name := range sorted(r.Headers) {
+		if !curl.Token(name) {
+			say("headers: %q is not the name of a header", name)
+		}
 	}
 	if r.Path != "" && !strings.HasPrefix(r.Path, "/") {
 		say("path: %q does not begin with a slash", r.Path)
@@ -224,10 +238,10 @@ func (c *Case) wrong() (why []string) {
 		say("%v", err)
 	}
 	if e.Allowed == nil && e.Denied == nil && e.FirstDenial == nil && e.Remaining == nil {
-		say("nothing is expected; write expect: {allowed: %d}", c.Times)
+		say("nothing is expected; write expect: {allowed: %d}", c.times)
 	}
-	if e.Allowed != nil && e.Denied != nil && *e.Allowed+*e.Denied != c.Times {
-		say("%d allowed and %d denied are not the %d calls", *e.Allowed, *e.Denied, c.Times)
+	if e.Allowed != nil && e.Denied != nil && *e.Allowed+*e.Denied != c.times {
+		say("%d allowed and %d denied are not the %d calls", *e.Allowed, *e.Denied, c.times)
 	}
 	if e.FirstDenial != nil && e.Denied != nil && *e.Denied == 0 {
 		say("a first denial is expected, and none that is denied")

@@ -13,6 +13,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/weirlabs/weir/cmd/weir/internal/auth"
 	"github.com/weirlabs/weir/cmd/weir/internal/virtual"
 	"github.com/weirlabs/weir/engine/answer"
 	"github.com/weirlabs/weir/policy"
@@ -66,7 +67,7 @@ func Run(ctx context.Context, p *policy.Policy, f *File) ([]Result, error) {
 		t.result = &results[i]
 		*t.result = Result{Name: c.Name, Line: c.Line}
 		tests[i] = t
-		for n := range c.Times {
+		for n := range c.times {
 			calls = append(calls, call{c.at + time.Duration(n)*c.every, t})
 		}
 	}
@@ -89,7 +90,8 @@ type test struct {
 	*Case
 	attributes policy.Attributes
 	identity   policy.Identity
-	unknown    error // who calls cannot be verified
+	jwt        *policy.JWT // whose rules the claims of the token obey
+	unknown    error       // who calls cannot be verified
 	result     *Result
 	denial     *answer.Response // the first
 	limit      string           // that gave it
@@ -117,9 +119,7 @@ func newTest(c *Case, p *policy.Policy) (*test, error) {
 	if t.identity.Claims, err = plain(claims); err != nil {
 		return nil, err
 	}
-	if t.identity.Claims["sub"] == "" {
-		delete(t.identity.Claims, "sub") // counts as missing, as for whoever verifies a token
-	}
+	t.jwt = p.Auth().JWT
 	t.plan(p)
 	owner, plan, err := r.key()
 	if err != nil {
@@ -204,13 +204,24 @@ func plain(v map[string]any) (map[string]any, error) {
 	return out, json.Unmarshal(b, &out)
 }
 
+// who is who calls at an instant, by which a token may have expired.
+func (t *test) who(now time.Time) (id policy.Identity, err error) {
+	id = t.identity
+	if id.Claims != nil {
+		if id.Claims, err = auth.Claims(t.jwt, now, id.Claims); err != nil {
+			return policy.Identity{}, err
+		}
+	}
+	return id, t.unknown
+}
+
 // call makes one call.
 func (t *test) call(ctx context.Context, e *virtual.Engine, at time.Duration) {
-	o := e.Decide(ctx, &t.attributes, func() (policy.Identity, error) { return t.identity, t.unknown })
+	o := e.Decide(ctx, &t.attributes, func() (policy.Identity, error) { return t.who(time.Unix(0, e.Now())) })
 	s := Step{At: at, Status: o.Status, Exempt: o.Exempt}
 	if o.Served() {
 		t.result.Allowed++
-		_ = o.Settle(ctx, t.Service) // in memory this cannot fail
+		_ = o.Settle(ctx, t.service) // in memory this cannot fail
 	} else {
 		t.result.Denied++
 		r := e.Refusal(o, &t.attributes)

@@ -241,5 +241,15 @@ func (p *parser) request() (*Request, error) {
 	if p.said != "" {
 		p.r.Method = p.said
 	}
+	if !Token(p.r.Method) {
+		return nil, fmt.Errorf("%q is not a method", p.r.Method)
+	}
 	return &p.r, nil
+}
+
+// Token reports whether a text can be a method or the name of a header: the two
+// have one form in HTTP (RFC 9110, section 5.6.2).
+func Token(s string) bool {
+	_, err := http.NewRequest(s, "/", nil)
+	return s != "" && err == nil
 }
