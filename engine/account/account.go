@@ -151,6 +151,17 @@ func encode(v any, most int) ([]byte, error) {
 // ErrFull: what would be written is more than one record holds.
 var ErrFull = errors.New("the record is full")
 
+// UnreadableError is a record that is there and cannot be followed: it is damaged,
+// or of a form that only a newer program knows. Other records are not affected.
+type UnreadableError struct {
+	Of    string // whose record it is: a key as in the store
+	Newer int    // the form of it that this program does not know; 0: it is damaged
+	Err   error  // what is wrong, without Of
+}
+
+func (e *UnreadableError) Error() string { return "the record of " + e.Of + " " + e.Err.Error() }
+func (e *UnreadableError) Unwrap() error { return e.Err }
+
 // decode reads a record, or the index, of which version says the form. No value
 // is a record that says nothing.
 func decode(value []byte, into any, version *int, what string) error {
@@ -159,10 +170,11 @@ func decode(value []byte, into any, version *int, what string) error {
 		return nil
 	}
 	if err := json.Unmarshal(value, into); err != nil {
-		return fmt.Errorf("the record of %s is damaged: %w", what, err)
+		return &UnreadableError{Of: what, Err: fmt.Errorf("is damaged: %w", err)}
 	}
 	if *version < 1 || *version > schema {
-		return fmt.Errorf("the record of %s has form %d, and this program knows 1 to %d: use the newer program that wrote it", what, *version, schema)
+		return &UnreadableError{Of: what, Newer: *version,
+			Err: fmt.Errorf("has form %d, and this program knows 1 to %d: use the newer program that wrote it", *version, schema)}
 	}
 	return nil
 }

@@ -40,7 +40,7 @@ func decodeIndex(value []byte) (*Index, error) {
 	}
 	for p := range x.Wildcards {
 		if _, err := ParsePattern(string(p)); err != nil {
-			return nil, fmt.Errorf("the record of all accounts is damaged: %w", err)
+			return nil, &UnreadableError{Of: "all accounts", Err: fmt.Errorf("is damaged: %w", err)}
 		}
 	}
 	x.sort()
