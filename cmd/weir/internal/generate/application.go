@@ -65,7 +65,7 @@ func (b *builder) function(table string) string {
 	variables := object{{"BUCKET_TABLE", ref(table)}}
 	for _, v := range b.options.Environment {
 		name := camel(strings.ToLower(v.Name))
-		variables = variables.with(v.Name, s.parameter(parameter{name: name, kind: "String", value: v.Value, about: "The function's " + v.Name}))
+		variables = variables.with(v.Name, s.parameter(parameter{name: name, kind: "String", value: v.Value, about: "The function's " + v.Name, variable: v.Name}))
 	}
 	variables = variables.with("WEIR_LOG_KEY", s.parameter(parameter{name: "LogKey", kind: "String", value: "", secret: true,
 		about: "The secret under which callers are hashed in logs; random for each process without one"}))

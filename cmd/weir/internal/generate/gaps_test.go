@@ -123,6 +123,16 @@ func TestSpec_A14_EveryoneIsThrottledAtTheStage(t *testing.T) {
 		{HTTP, "{name: a, match: POST /sale, by: everyone, limit: 30/m}", []string{`"POST /sale":`, "ThrottlingRateLimit: 0.5"}},
 		{HTTP, "{name: a, match: POST /sale, by: everyone, limit: quota 60/m}", []string{"ThrottlingRateLimit: 1\n", "ThrottlingBurstLimit: 120", "nearest: 1/s burst 120 (looser)"}},
 		{REST, "{name: a, match: POST /sale, by: everyone, limit: quota 60/m}", []string{"nearest: 1/s burst 120 (looser)"}},
+		// Of several the lowest rate and the lowest burst, wherever they stand.
+		{REST, "{name: a, match: POST /sale, by: everyone, limit: [500/s burst 600, 10/s burst 20]}", []string{"ThrottlingRateLimit: 10\n          ThrottlingBurstLimit: 20\n"}},
+		{HTTP, "{name: a, match: POST /sale, by: everyone, limit: [500/s burst 600, 10/s burst 20]}", []string{"ThrottlingRateLimit: 10\n          ThrottlingBurstLimit: 20\n"}},
+		{REST, "{name: a, match: POST /sale, by: everyone, limit: [10/s burst 900, 500/s burst 600]}", []string{"ThrottlingRateLimit: 10\n          ThrottlingBurstLimit: 600\n", "a.second: a stage has one rate and one burst, and a (10/s burst 900) holds beside 500/s burst 600; nearest: 10/s burst 600 (stricter)"}},
+		{HTTP, "{name: a, match: POST /sale, by: everyone, limit: [10/s burst 900, 500/s burst 600]}", []string{"ThrottlingRateLimit: 10\n          ThrottlingBurstLimit: 600\n", "nearest: 10/s burst 600 (stricter)"}},
+		// A path's own settings stand in place of those of all paths.
+		{REST, "{name: a, match: POST /sale, by: everyone, limit: 500/s burst 600}\n    - {name: b, by: everyone, limit: 20/s burst 30}", []string{"\"/~1sale\"\n          HttpMethod: POST\n          ThrottlingRateLimit: 20\n          ThrottlingBurstLimit: 30\n"}},
+		{HTTP, "{name: a, match: POST /sale, by: everyone, limit: 500/s burst 600}\n    - {name: b, by: everyone, limit: 20/s burst 30}", []string{"\"POST /sale\":\n          ThrottlingRateLimit: 20\n          ThrottlingBurstLimit: 30\n"}},
+		{REST, "{name: a, match: GET /sale/now, by: everyone, limit: 500/s burst 600}\n    - {name: b, match: /sale/, by: everyone, limit: 20/s burst 30}", []string{"\"/~1sale~1now\"\n          HttpMethod: HEAD\n          ThrottlingRateLimit: 20\n"}},
+		{REST, "{name: a, match: /sale/, by: everyone, limit: 500/s burst 600}\n    - {name: b, match: GET /sale/now, by: everyone, limit: 20/s burst 30}", []string{"\"/~1sale~1{proxy+}\"\n          HttpMethod: \"*\"\n          ThrottlingRateLimit: 500\n"}},
 	} {
 		got := text(Options{API: c.api}, c.limit)
 		for _, w := range c.want {
@@ -134,6 +144,9 @@ func TestSpec_A14_EveryoneIsThrottledAtTheStage(t *testing.T) {
 	for _, limit := range []string{
 		"{name: a, match: POST /sale, by: ip, limit: 5/s}", "{name: a, match: POST /sale, by: everyone, limit: 5/s, mode: shadow}",
 		"{name: a, match: POST /sale, by: everyone, limit: 5/s, cost: 2}", "{name: a, match: POST /sale, by: everyone, limit: 5/s, when: plan == 'x'}",
+		// It counts other calls than a stage would, or refuses none.
+		"{name: a, match: POST /sale, by: everyone, limit: 5/s, count: on_success}", "{name: a, match: POST /sale, by: everyone, limit: quota 5/day, over: charge}",
+		"{name: a, match: POST /sale, by: everyone, limit: 5/s, once: header.Idempotency-Key}",
 	} {
 		if got := text(Options{API: REST}, limit); strings.Contains(got, "Throttling") {
 			t.Errorf("%s became a throttle", limit)

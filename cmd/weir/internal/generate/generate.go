@@ -85,7 +85,8 @@ type File struct {
 }
 
 // CloudFormation generates template.yaml, and serverless.yml, which deploys it
-// with the Serverless Framework. The error is [Gaps].
+// with the Serverless Framework. The error is [Gaps], or says which variable of
+// Options.Environment needs another name.
 func CloudFormation(p *policy.Policy, o Options) (Output, error) {
 	b, err := build(p, o)
 	if err != nil {
@@ -126,6 +127,9 @@ func build(p *policy.Policy, o Options) (*builder, error) {
 	if len(b.gaps) > 0 && !o.Approximate {
 		return nil, b.gaps
 	}
+	if j := p.Auth().JWT; j != nil && slices.ContainsFunc(o.Environment, func(v Variable) bool { return v.Name == j.SecretEnv }) {
+		return nil, fmt.Errorf("the variable %s is the secret of the policy's tokens, which is a parameter already: leave it out", j.SecretEnv)
+	}
 	table := b.table()
 	function := b.function(table)
 	switch b.options.API {
@@ -138,7 +142,7 @@ func build(p *policy.Policy, o Options) (*builder, error) {
 		b.webACL(rules, attr{b.appSync(function), "Arn"})
 	}
 	b.watch(table, function, rules)
-	return b, nil
+	return b, b.stack.clash()
 }
 
 // apiOf chooses what the policy needs.

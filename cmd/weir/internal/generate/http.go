@@ -29,9 +29,7 @@ func (b *builder) httpAPI(function string) {
 			{"JwtConfiguration", object{{"Issuer", issuer}, {"Audience", []any{audience}}}}}}).id
 		b.note("a route with a token answers anonymous callers 401, also where the policy limits them by address; --open 'POST /PATH' leaves a route open")
 	}
-	settings := object{}
 	made := map[string]string{}
-	var after []string
 	for _, key := range b.routeKeys() {
 		r := &resource{id: s.free("Route", key.text), kind: "AWS::ApiGatewayV2::Route",
 			props: object{{"ApiId", ref(api)}, {"RouteKey", key.text}, {"Target", sub("integrations/${" + target + "}")}}}
@@ -43,18 +41,7 @@ func (b *builder) httpAPI(function string) {
 		}
 		made[key.text] = s.add(r).id
 	}
-	for _, e := range b.everyone {
-		rate, burst, gaps := throttle(e.source, "a route")
-		for _, text := range keysOf(e) {
-			if made[text] == "" || settings.get(text) != nil {
-				continue
-			}
-			settings = settings.with(text, object{{"ThrottlingRateLimit", decimal(rate)}, {"ThrottlingBurstLimit", burst}})
-			after = append(after, made[text])
-			stage.about = append(stage.about, bestEffort(b.from(e.source.Line, e.source.Name), gaps)...)
-		}
-	}
-	if len(settings) > 0 {
+	if settings, after := b.routeThrottles(stage, made); len(settings) > 0 {
 		stage.after = after // a stage may only have settings for routes that exist
 		stage.props = stage.props.with("RouteSettings", settings)
 	}
@@ -115,16 +102,23 @@ func (b *builder) routeKeys() []routeKey {
 
 // keysOf writes a route as an HTTP API's route keys.
 func keysOf(r route) []string {
-	if len(r.parts) == 0 && r.rest != "" && r.method == "ANY" {
-		return []string{"$default"}
-	}
 	var out []string
 	for _, m := range r.methods() {
 		for _, parts := range r.paths() {
-			out = append(out, m+" /"+strings.Join(parts, "/"))
+			if key := keyOf(r, m, parts); !slices.Contains(out, key) {
+				out = append(out, key)
+			}
 		}
 	}
 	return out
+}
+
+// keyOf is the route key of one of a route's paths and methods.
+func keyOf(r route, method string, parts []string) string {
+	if len(r.parts) == 0 && r.rest != "" && r.method == "ANY" {
+		return "$default"
+	}
+	return method + " /" + strings.Join(parts, "/")
 }
 
 // tokens reports whether anything in the application is known by a token.

@@ -8,6 +8,7 @@ import (
 	"github.com/hashicorp/hcl/v2/hclsyntax"
 
 	"github.com/weirlabs/weir/internal/awscheck"
+	"github.com/weirlabs/weir/policy"
 )
 
 // Whatever stands in a value or in a command, the files hold it as one value, and
@@ -88,6 +89,52 @@ func TestSpec_C02_FieldOfARuleIsRead(t *testing.T) {
 		}
 		if seen != (field != "UriPath: {}") {
 			t.Errorf("%s: %v", field, r.strange)
+		}
+	}
+}
+
+// A variable whose parameter would be another one's, or a resource, is refused.
+func TestVariablesHaveParametersOfTheirOwn(t *testing.T) {
+	t.Parallel()
+	secret := "weir: 1\nname: x\nauth: {jwt: {hs256_secret_env: THE_SECRET}}\ncallers: {account: jwt.sub}\napplication: {limits: [{name: a, by: account, limit: 1/s}]}\n"
+	for _, c := range []struct {
+		policy string
+		api    API
+		names  []string
+		want   string
+	}{
+		{overHTTP, HTTP, []string{"A_B", "AC"}, ""},
+		{overHTTP, HTTP, []string{"A_B", "AB"}, "the variable A_B"},
+		{overHTTP, HTTP, []string{"AB", "A__B"}, "the variable AB"},
+		{overHTTP, HTTP, []string{"ab", "AB"}, "the variable ab"},
+		{overHTTP, HTTP, []string{"CODE_BUCKET"}, "CodeBucket"},
+		{overHTTP, HTTP, []string{"code_bucket"}, "CodeBucket"},
+		{overHTTP, HTTP, []string{"NAME"}, "a parameter"},
+		{overHTTP, HTTP, []string{"JWT_ISSUER"}, "JwtIssuer"},
+		{overHTTP, HTTP, []string{"LOG_KEY"}, "LogKey"},
+		{overHTTP, HTTP, []string{"LIMITS"}, "a resource"},
+		{overHTTP, HTTP, []string{"API"}, "a resource"},
+		{overAppSync, AppSync, []string{"PATH_PREFIX"}, ""},
+		{everything, REST, []string{"PATH_PREFIX"}, "PathPrefix"},
+		{everything, REST, []string{"STAGE_NAME"}, "StageName"},
+		{everything, REST, []string{"RESERVED_CONCURRENCY"}, "ReservedConcurrency"},
+		{secret, HTTP, []string{"THE_SECRET"}, "leave it out"},
+	} {
+		p := everythingPolicy(t)
+		if c.policy != everything {
+			p = loadText(t, c.policy)
+		}
+		o := Options{API: c.api}
+		for _, name := range c.names {
+			o.Environment = append(o.Environment, Variable{name, "1"})
+		}
+		for _, write := range []func(*policy.Policy, Options) (Output, error){CloudFormation, Terraform} {
+			switch _, err := write(p, o); {
+			case c.want == "" && err != nil:
+				t.Errorf("%v: %v", c.names, err)
+			case c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)):
+				t.Errorf("%v: %v, want %q", c.names, err, c.want)
+			}
 		}
 	}
 }

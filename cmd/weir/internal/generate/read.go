@@ -64,13 +64,19 @@ func integer(v any) int64 {
 }
 
 // webACL reads the rate-based rules of a web ACL. Rules of other kinds are
-// somebody's own.
+// somebody's own, and said to be there.
 func (r *reader) webACL(acl any) []EdgeRule {
 	var out []EdgeRule
+	for _, group := range items(field(acl, "PreProcessFirewallManagerRuleGroups")) {
+		r.group(group, ", before all rules")
+	}
+	for _, group := range items(field(acl, "PostProcessFirewallManagerRuleGroups")) {
+		r.group(group, "")
+	}
 	for _, rule := range items(field(acl, "Rules")) {
 		rate := field(rule, "Statement", "RateBasedStatement")
 		if rate == nil {
-			r.passes(acl, rule)
+			r.own(acl, rule)
 			continue
 		}
 		if n, ok := field(rate, "Limit").(float64); ok && n != math.Trunc(n) {
@@ -108,20 +114,38 @@ func (r *reader) webACL(acl any) []EdgeRule {
 	return out
 }
 
-// passes says when somebody's own rule lets requests past rate-based rules: what is
-// allowed is not looked at by the rules behind it.
-func (r *reader) passes(acl, rule any) {
-	if field(rule, "Action", "Allow") == nil {
-		return
-	}
-	var past []string
+// own says what a rule that is not rate-based does to the policy's: what is allowed
+// is not looked at by the rules behind it, and what is refused the policy may have
+// allowed. What a rule group does is not in the export; most refuse.
+func (r *reader) own(acl, rule any) {
+	var behind []string
 	for _, other := range items(field(acl, "Rules")) {
 		if field(other, "Statement", "RateBasedStatement") != nil && integer(field(other, "Priority")) > integer(field(rule, "Priority")) {
-			past = append(past, text(field(other, "Name")))
+			behind = append(behind, text(field(other, "Name")))
 		}
 	}
-	if len(past) > 0 {
-		r.say(text(field(rule, "Name")), "action", "no rule that allows", "allow, before "+strings.Join(past, ", "), "policy")
+	before := ""
+	if len(behind) > 0 {
+		before = ", before " + strings.Join(behind, ", ")
+	}
+	name := text(field(rule, "Name"))
+	statement, action := field(rule, "Statement"), field(rule, "Action")
+	switch {
+	case field(action, "Allow") != nil && before != "":
+		r.say(name, "action", "no rule that allows", "allow"+before, "policy")
+	case field(action, "Block") != nil:
+		r.say(name, "action", "no rule that blocks", "block"+before, "live")
+	case field(action, "Captcha") != nil, field(action, "Challenge") != nil:
+		r.say(name, "action", "no rule that asks for proof", "a captcha or challenge"+before, "live")
+	case field(statement, "RuleGroupReferenceStatement") != nil, field(statement, "ManagedRuleGroupStatement") != nil:
+		r.group(rule, before)
+	}
+}
+
+// group says that a rule group is there, unless it only counts.
+func (r *reader) group(rule any, before string) {
+	if field(rule, "OverrideAction", "Count") == nil {
+		r.say(text(field(rule, "Name")), "rule group", "none", "one whose rules are not in the export"+before, "live")
 	}
 }
 

@@ -5,8 +5,6 @@ import (
 	"maps"
 	"slices"
 	"strings"
-
-	"github.com/weirlabs/weir/policy"
 )
 
 // restAPI adds a REST API in front of the function: the only kind that usage
@@ -172,43 +170,6 @@ func (b *builder) gatewayResponses(api string, plans []UsagePlan) []*resource {
 	return []*resource{one, two}
 }
 
-// bestEffort says in a stage's comment which limit a throttle stands in front of,
-// and where it differs from it.
-func bestEffort(limit string, gaps []Gap) []string {
-	about := []string{"Best effort, in front of the exact limit that the application keeps:", limit}
-	for _, g := range gaps {
-		about = append(about, g.String())
-	}
-	return about
-}
-
-// throttles are the method settings of limits that everybody shares.
-func (b *builder) throttles(stage *resource) []any {
-	var out []any
-	for _, r := range b.everyone {
-		rate, burst, gaps := throttle(r.source, "a stage")
-		for _, parts := range r.paths() {
-			for _, m := range r.methods() {
-				path, method := "/~1"+strings.Join(parts, "~1"), m
-				if r.source.Patterns == nil {
-					path, method = "/*", "*"
-				}
-				if method == "ANY" {
-					method = "*"
-				}
-				setting := object{{"ResourcePath", path}, {"HttpMethod", method}, {"ThrottlingRateLimit", decimal(rate)}, {"ThrottlingBurstLimit", burst}, {"MetricsEnabled", true}}
-				if !slices.ContainsFunc(out, func(have any) bool {
-					return have.(object).get("ResourcePath") == path && have.(object).get("HttpMethod") == method
-				}) {
-					out = append(out, setting)
-				}
-			}
-		}
-		stage.about = append(stage.about, bestEffort(b.from(r.source.Line, r.source.Name), gaps)...)
-	}
-	return out
-}
-
 // usagePlans adds the plans and the keys that the policy's file names, without
 // their values: the service makes these.
 func (b *builder) usagePlans(api, stage string, plans []UsagePlan) {
@@ -239,24 +200,4 @@ func (b *builder) usagePlans(api, stage string, plans []UsagePlan) {
 		s.add(&resource{id: s.free("Key", k.Owner, "Plan"), kind: "AWS::ApiGateway::UsagePlanKey",
 			props: object{{"KeyId", ref(key.id)}, {"KeyType", "API_KEY"}, {"UsagePlanId", ref(plan)}}})
 	}
-}
-
-// everyoneOf are the routes of the application's limits that all callers share.
-func everyoneOf(p *policy.Policy) []route {
-	var out []route
-	for _, r := range p.Rules() {
-		if r.Layer != policy.Application || r.By != "everyone" || r.Mode != policy.Enforce || r.When != "" || r.Cost != "1" {
-			continue
-		}
-		if r.Patterns == nil {
-			out = append(out, route{method: "ANY", rest: "proxy", source: r})
-		}
-		for _, pattern := range r.Patterns {
-			if one := routeOf(pattern); one.possible() == "" {
-				one.source = r
-				out = append(out, one)
-			}
-		}
-	}
-	return out
 }

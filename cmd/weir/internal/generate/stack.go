@@ -27,6 +27,8 @@ type parameter struct {
 	about   string
 	off     any  // when set: the value under which [when] leaves out what depends on it
 	secret  bool // never shown
+
+	variable string // of the function's environment, by its name as it was given; "" for the stack's own
 }
 
 type output struct {
@@ -112,12 +114,36 @@ func (s *stack) add(r *resource) *resource {
 
 func (s *stack) parameter(p parameter) ref {
 	for _, have := range s.parameters {
-		if have.name == p.name {
+		if have.name == p.name && have.variable == p.variable {
 			return ref(p.name)
 		}
 	}
 	s.parameters = append(s.parameters, p)
 	return ref(p.name)
+}
+
+// clash is the error of a variable whose parameter is also something else: names
+// are one where Terraform writes them as one.
+func (s *stack) clash() error {
+	taken := map[string]string{"name": "a parameter of the stack"} // Terraform's own
+	for _, r := range s.resources {
+		taken[snake(r.id)] = "a resource of the stack"
+	}
+	for _, p := range s.parameters {
+		if p.variable == "" {
+			taken[snake(p.name)] = "a parameter of the stack"
+		}
+	}
+	for _, p := range s.parameters {
+		if p.variable == "" {
+			continue
+		}
+		if other := taken[snake(p.name)]; other != "" {
+			return fmt.Errorf("the variable %s becomes the parameter %s, and so does %s: give it another name", p.variable, p.name, other)
+		}
+		taken[snake(p.name)] = "the variable " + p.variable
+	}
+	return nil
 }
 
 // camel joins words as an id: letters and digits only.

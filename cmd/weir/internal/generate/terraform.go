@@ -14,7 +14,7 @@ import (
 	"github.com/weirlabs/weir/policy"
 )
 
-// Terraform generates main.tf. The error is [Gaps].
+// Terraform generates main.tf. Errors are those of [CloudFormation].
 func Terraform(p *policy.Policy, o Options) (Output, error) {
 	b, err := build(p, o)
 	if err != nil {
