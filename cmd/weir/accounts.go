@@ -81,18 +81,18 @@ period, of which nothing is used yet.
   weir accounts set customer-42 --billing-anchor 2026-01-31
   weir accounts set customer-42 --clear plan --dry-run`,
 		Annotations: map[string]string{formatsKey: "text,json"},
-		Args:        oneCaller("weir accounts set customer-42 --plan advanced"),
+		Args:        oneCaller("weir accounts set --help"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			for _, word := range f.clear {
 				if !slices.Contains(clearable, word) {
-					return usage(cmd.CommandPath()+" "+args[0]+" --clear plan", "--clear %s: what can be cleared is %s", word, strings.Join(clearable, ", "))
+					return usage("--clear plan", "--clear %s: what can be cleared is %s", word, strings.Join(clearable, ", "))
 				}
 			}
 			switch {
 			case len(f.plans) == 0 && f.anchor == "" && len(f.clear) == 0:
-				return usage(cmd.CommandPath()+" "+args[0]+" --plan advanced", "nothing is to be set: give --plan, --billing-anchor or --clear")
+				return usage("weir accounts set --help", "nothing is to be set: give --plan, --billing-anchor or --clear")
 			case f.expires != "" && len(f.plans) == 0:
-				return usage(cmd.CommandPath()+" "+args[0]+" --plan advanced --expires 14d", "--expires ends plans, and none is granted")
+				return usage("weir accounts set --help", "--expires ends plans, and none is granted")
 			}
 			return withSubject(cmd, c, &f.termFlags, args[0], true, func(k *counters, s subject, a *audited) error {
 				return accountsSet(cmd, c, k, s, &f, a)
@@ -153,7 +153,7 @@ charges for.
 			case plan != next:
 				return usage(try, "--from %s and --to %s are of two plans: which plan an account has, its plan's source says; see weir accounts set --help", from, to)
 			case old == version:
-				return usage(try, "--from and --to are the same")
+				return usage("weir accounts list", "--from and --to are the same: %s; the list says which versions accounts keep", from)
 			}
 			terms, err := f.terms(cmd, time.Now())
 			if err != nil {
@@ -186,7 +186,7 @@ func accountsSet(cmd *cobra.Command, c *common, k *counters, s subject, f *setFl
 		if !pinned {
 			name = text
 		}
-		if err := k.hasPlan(cmd, name, version, text); err != nil {
+		if err := k.hasPlan(name, version, text); err != nil {
 			return err
 		}
 		if pinned {
@@ -195,13 +195,13 @@ func accountsSet(cmd *cobra.Command, c *common, k *counters, s subject, f *setFl
 		grants = append(grants, account.Grant{Plan: name, Terms: a.terms})
 	}
 	if len(pins) > 0 && s.pattern != "" {
-		return usage(cmd.CommandPath()+" '"+s.String()+"' --plan "+grants[0].Plan, "a wildcard keeps no version of a plan: versions belong to single accounts")
+		return usage("--plan "+grants[0].Plan, "a wildcard keeps no version of a plan: versions belong to single accounts")
 	}
 	var anchor time.Time
 	if f.anchor != "" {
 		at, ok := instant(f.anchor, time.Time{})
 		if !ok || at.Year() < 1970 || at.Year() > 2200 {
-			return usage(cmd.CommandPath()+" "+s.String()+" --billing-anchor 2026-01-31", "--billing-anchor %s is no day: write 2026-01-31, or 2026-01-31T09:00:00Z", f.anchor)
+			return usage("--billing-anchor 2026-01-31", "--billing-anchor %s is no day: write 2026-01-31, or 2026-01-31T09:00:00Z", f.anchor)
 		}
 		anchor = at.UTC().Truncate(time.Second)
 	}
@@ -248,7 +248,7 @@ func accountsSet(cmd *cobra.Command, c *common, k *counters, s subject, f *setFl
 		return nil
 	})
 	if errors.Is(err, errNothing) {
-		return errHint{errNo{fmt.Errorf("%s has none of %s", s, strings.Join(f.clear, ", ")), false}, "weir accounts get '" + s.String() + "'" + k.again}
+		return errHint{errNo{fmt.Errorf("%s has none of %s", s, strings.Join(f.clear, ", ")), false}, "weir accounts get '" + s.String() + "'"}
 	}
 	if err != nil {
 		return err
@@ -260,17 +260,17 @@ func accountsSet(cmd *cobra.Command, c *common, k *counters, s subject, f *setFl
 }
 
 // hasPlan refuses a plan, or a version of it, that the policy does not have.
-func (k *counters) hasPlan(cmd *cobra.Command, name string, version int, text string) error {
+func (k *counters) hasPlan(name string, version int, text string) error {
 	plans := k.policy.Plans()
 	switch versions := k.policy.VersionsOf(name); {
 	case len(plans) == 0:
-		return usage("weir check"+k.again, "%s has no plans under application:", k.file)
+		return usage("weir check", "%s has no plans under application:", k.file)
 	case !slices.Contains(plans, name):
-		return usage(cmd.CommandPath()+" customer-42 --plan "+plans[len(plans)-1], "%s has no plan %s; it has %s", k.file, name, strings.Join(plans, ", "))
+		return usage("--plan "+plans[len(plans)-1], "%s has no plan %s; it has %s", k.file, name, strings.Join(plans, ", "))
 	case version > 0 && versions == nil:
-		return usage(cmd.CommandPath()+" customer-42 --plan "+name, "plan %s of %s has no versions", name, k.file)
+		return usage("--plan "+name, "plan %s of %s has no versions", name, k.file)
 	case version > 0 && !slices.Contains(versions, version):
-		return usage(fmt.Sprintf("%s customer-42 --plan %s@%d", cmd.CommandPath(), name, versions[len(versions)-1]), "%s has no version %s; it has %v", k.file, text, versions)
+		return usage(fmt.Sprintf("--plan %s@%d", name, versions[len(versions)-1]), "%s has no version %s; it has %v", k.file, text, versions)
 	}
 	return nil
 }

@@ -54,7 +54,7 @@ func accountsGet(ctx context.Context, c *common, k *counters, s subject) error {
 		slices.SortFunc(rep.Wildcards, func(a, b aboutLine) int { return len(b.Caller) - len(a.Caller) })
 	}
 	if rep.Record == nil && len(rep.Wildcards) == 0 {
-		return errHint{errNo{fmt.Errorf("nothing is said of %s on %s", s, k.store), false}, "weir accounts list" + k.again}
+		return errHint{errNo{fmt.Errorf("nothing is said of %s on %s", s, k.store), false}, "weir accounts list"}
 	}
 	if c.format == "json" {
 		return writeJSON(c.stdout, rep)
@@ -107,8 +107,9 @@ func writeRecord(w io.Writer, caller string, r *account.Record) error {
 
 // listReport is the JSON of accounts list.
 type listReport struct {
-	SchemaVersion int         `json:"schema_version"`
-	Accounts      []aboutLine `json:"accounts"`
+	SchemaVersion int          `json:"schema_version"`
+	Accounts      []aboutLine  `json:"accounts"`
+	Unreadable    []unreadable `json:"unreadable"`
 }
 
 func accountsList(ctx context.Context, c *common, k *counters, prefix string) error {
@@ -119,22 +120,28 @@ func accountsList(ctx context.Context, c *common, k *counters, prefix string) er
 		}
 	}
 	wildcards := len(rep.Accounts)
-	err := k.eachRecord(ctx, prefix, func(key weir.Key, r *account.Record) error {
-		if !r.Empty() {
+	e := k.editor(false)
+	var mu sync.Mutex
+	var err error
+	rep.Unreadable, err = k.eachCaller(ctx, prefix, func(key weir.Key) error {
+		r, err := e.Read(ctx, key)
+		if err == nil && !r.Empty() {
+			mu.Lock()
 			rep.Accounts = append(rep.Accounts, aboutLine{key.String(), r})
+			mu.Unlock()
 		}
-		return nil
+		return err
 	})
 	if err != nil {
 		return err
 	}
 	slices.SortFunc(rep.Accounts[wildcards:], func(a, b aboutLine) int { return strings.Compare(a.Caller, b.Caller) })
 	rep.Accounts = slices.CompactFunc(rep.Accounts, func(a, b aboutLine) bool { return a.Caller == b.Caller })
-	if len(rep.Accounts) == 0 {
+	if len(rep.Accounts) == 0 && len(rep.Unreadable) == 0 {
 		return errHint{errNo{fmt.Errorf("nothing is said of anybody on %s", k.store), false}, "weir accounts set customer-42 --help"}
 	}
 	if c.format == "json" {
-		return writeJSON(c.stdout, rep)
+		return errors.Join(writeJSON(c.stdout, rep), unread(k, rep.Unreadable))
 	}
 	t := tabwriter.NewWriter(c.stdout, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(t, "caller\tplans\tbilling anchor\tlimits\tbanned")
@@ -142,7 +149,7 @@ func accountsList(ctx context.Context, c *common, k *counters, prefix string) er
 		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\n", line.Caller, plansOf(line.Record), anchorOf(line.Record), overridesOf(line.Record), bannedOf(line.Record))
 	}
 	c.say("weir: %s on %s", plural(len(rep.Accounts), "caller"), k.store)
-	return t.Flush()
+	return errors.Join(t.Flush(), unread(k, rep.Unreadable))
 }
 
 func orNone(list []string) string {
@@ -186,118 +193,4 @@ func bannedOf(r *account.Record) string {
 		return "yes"
 	}
 	return "until " + r.Ban.Expires.UTC().Format(time.RFC3339)
-}
-
-// eachRecord hands on every record of single callers, many read at a time and one
-// handed on at a time.
-func (k *counters) eachRecord(ctx context.Context, prefix string, do func(weir.Key, *account.Record) error) error {
-	if k.records == nil {
-		return fmt.Errorf("%s keeps no records of callers", k.store)
-	}
-	e := k.editor(false)
-	return e.Each(ctx, prefix, func(keys []weir.Key) error {
-		var mu sync.Mutex
-		var wg sync.WaitGroup
-		var failed error
-		todo := make(chan weir.Key)
-		for range min(atATime, len(keys)) {
-			wg.Go(func() {
-				for key := range todo {
-					r, err := e.Read(ctx, key)
-					mu.Lock()
-					if err == nil && failed == nil {
-						err = do(key, r)
-					}
-					failed = errors.Join(failed, err)
-					mu.Unlock()
-				}
-			})
-		}
-		for _, key := range keys {
-			mu.Lock()
-			stop := failed != nil
-			mu.Unlock()
-			if stop {
-				break
-			}
-			todo <- key
-		}
-		close(todo)
-		wg.Wait()
-		return failed
-	})
-}
-
-// migration is what accounts migrate does.
-type migration struct {
-	plan     string
-	from, to int
-	terms    account.Terms
-	dryRun   bool
-}
-
-// migrateReport is the JSON of accounts migrate.
-type migrateReport struct {
-	SchemaVersion int      `json:"schema_version"`
-	From          string   `json:"from"`
-	To            string   `json:"to"`
-	DryRun        bool     `json:"dry_run"`
-	Accounts      []string `json:"accounts"`
-}
-
-func accountsMigrate(ctx context.Context, c *common, k *counters, m *migration) error {
-	versions := k.policy.VersionsOf(m.plan)
-	if !slices.Contains(versions, m.to) {
-		if versions == nil {
-			return usage("weir check"+k.again, "%s has no versions of a plan %s", k.file, m.plan)
-		}
-		return usage(fmt.Sprintf("weir accounts migrate --from %s@%d --to %s@%d --dry-run", m.plan, m.from, m.plan, versions[len(versions)-1]),
-			"%s has no version %s@%d; it has %v", k.file, m.plan, m.to, versions)
-	}
-	from, to := fmt.Sprintf("%s@%d", m.plan, m.from), fmt.Sprintf("%s@%d", m.plan, m.to)
-	rep := migrateReport{SchemaVersion: 1, From: from, To: to, DryRun: m.dryRun, Accounts: []string{}}
-	a := audited{command: "accounts migrate", what: "from " + from + " to " + to, terms: m.terms, dryRun: m.dryRun}
-	err := k.eachRecord(ctx, "", func(key weir.Key, r *account.Record) error {
-		if r.Pins[m.plan] != m.from {
-			return nil
-		}
-		moved := false
-		_, _, err := k.edit(ctx, subject{caller: key}, m.dryRun, func(r *account.Record) error {
-			if moved = r.Pins[m.plan] == m.from; !moved {
-				return nil // somebody moved it meanwhile
-			}
-			r.Pins[m.plan] = m.to
-			a.note(r)
-			return nil
-		})
-		if err == nil && moved && !slices.Contains(rep.Accounts, key.String()) {
-			rep.Accounts = append(rep.Accounts, key.String())
-			a.subject = key.String()
-			c.audit(&a)
-		}
-		return err
-	})
-	slices.Sort(rep.Accounts)
-	if err != nil {
-		return errHint{fmt.Errorf("%s moved, others may be left: %w", plural(len(rep.Accounts), "account"), err),
-			"weir accounts migrate --from " + from + " --to " + to + k.again}
-	}
-	if c.format == "json" {
-		err = writeJSON(c.stdout, rep)
-	} else {
-		for _, id := range rep.Accounts {
-			fmt.Fprintln(c.stdout, id)
-		}
-	}
-	switch {
-	case err != nil:
-		return err
-	case len(rep.Accounts) == 0:
-		return errHint{errNo{fmt.Errorf("no account on %s keeps %s", k.store, from), false}, "weir accounts list" + k.again}
-	case m.dryRun:
-		c.say("weir: nothing was changed; without --dry-run, %s would keep %s", plural(len(rep.Accounts), "account"), to)
-	default:
-		c.say("weir: %s moved to %s; processes follow within %s", plural(len(rep.Accounts), "account"), to, k.policy.AccountsAge())
-	}
-	return nil
 }

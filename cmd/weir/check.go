@@ -43,7 +43,7 @@ write instead. Without a FILE it reads the one of -c.
 // printEffective prints one policy as it is in force.
 func printEffective(cmd *cobra.Command, c *common, files []string) error {
 	if len(files) != 1 || c.format != "text" {
-		return usage(cmd.CommandPath()+" --effective "+files[0], "--effective prints one policy, as YAML")
+		return usage(cmd.CommandPath()+" --effective "+shellWord(files[0]), "--effective prints one policy, as YAML")
 	}
 	found, err := problemsOf(c, files[0])
 	if err != nil {

@@ -23,7 +23,6 @@ type counters struct {
 	file    string // of the policy
 	plan    string // whose limits alone are looked at; "" for all
 	store   string // as people may see it
-	again   string // flags by which another command finds both
 	lister  weir.Lister
 	limiter *weir.Limiter
 	items   weir.Store

@@ -31,12 +31,12 @@ with nothing beside it: DynamoDB for up to two days after the time to live.
 		Annotations: map[string]string{formatsKey: "text,json"},
 		Args:        oneCaller("weir keys erase 'account#customer-42'"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			s, err := subjectOf(args[0], cmd.CommandPath(), false)
+			s, err := subjectOf(args[0], ofAnother(cmd), false)
 			if err != nil {
 				return err
 			}
 			if s.pattern != "" {
-				return usage("weir accounts list "+strings.TrimSuffix(string(s.pattern), "*"), "%s erases one caller at a time, and not all of %s", cmd.CommandPath(), s)
+				return usage("weir accounts list "+shellWord(strings.TrimSuffix(string(s.pattern), "*")), "%s erases one caller at a time, and not all of %s", cmd.CommandPath(), s)
 			}
 			terms, err := f.terms(cmd, time.Now())
 			if err != nil {
@@ -96,7 +96,7 @@ func keysErase(ctx context.Context, c *common, k *counters, caller weir.Key, a *
 	}
 	slices.Sort(rep.Items)
 	if len(rep.Items) == 0 && !rep.Record {
-		return errHint{errNo{fmt.Errorf("%s holds nothing of %s", k.store, caller), false}, "weir store ls" + k.again}
+		return errHint{errNo{fmt.Errorf("%s holds nothing of %s", k.store, caller), false}, "weir store ls"}
 	}
 	c.audit(a)
 	if c.format == "json" {

@@ -51,7 +51,7 @@ func writeFirst(c *common, text []byte, force bool) error {
 	}
 	f, err := os.OpenFile(c.config, mode, 0o644)
 	if errors.Is(err, fs.ErrExist) {
-		return errHint{errNo{fmt.Errorf("%s exists already", c.config), false}, "weir init --force -c " + c.config}
+		return errHint{errNo{fmt.Errorf("%s exists already", c.config), false}, "weir init --force -c " + shellWord(c.config)}
 	}
 	if err != nil {
 		return fmt.Errorf("the policy cannot be written: %w", err)

@@ -141,7 +141,7 @@ func callerArgs(most int, try string) cobra.PositionalArgs {
 			near = weir.NewKey("account", args[0])
 		}
 		if near.Valid() {
-			try = cmd.CommandPath() + " '" + near.String() + "'"
+			try = ofAnother(cmd)(near.String())
 		}
 		return usage(try, "%q is not the key of a caller; keys are KIND#ID, and bytes other than letters, digits and -_.@: are written %%XX", args[0])
 	}
@@ -151,7 +151,7 @@ func callerArgs(most int, try string) cobra.PositionalArgs {
 func withCounters(cmd *cobra.Command, c *common, plan string, do func(*counters) error) error {
 	typed := cmd.CommandPath()
 	for _, a := range cmd.Flags().Args() {
-		typed += " '" + a + "'"
+		typed += " " + shellWord(a)
 	}
 	if _, err := os.Stat(c.config); errors.Is(err, fs.ErrNotExist) {
 		return usage(typed+" -c examples/little-stage/weir.yaml", "there is no policy file %s, which says what the limits are", c.config)
@@ -175,7 +175,7 @@ func withCounters(cmd *cobra.Command, c *common, plan string, do func(*counters)
 	for _, w := range s.warnings {
 		c.say("weir: warning: %s", w)
 	}
-	k := &counters{policy: p, file: c.config, plan: plan, store: u.String(), lister: lister, again: c.again(&u),
+	k := &counters{policy: p, file: c.config, plan: plan, store: u.String(), lister: lister,
 		limiter: weir.NewLimiter(s.Store, weir.Options{Limits: p.Limits(), Deadline: patience})}
 	k.items = s.Store
 	k.records, _ = s.Store.(weir.Records)
@@ -197,18 +197,6 @@ func (k *counters) readIndex(ctx context.Context) (err error) {
 	defer cancel()
 	k.index, err = (account.Editor{Records: k.records}).ReadIndex(within)
 	return err
-}
-
-// again is what a command in a hint needs to find the same store and policy.
-func (c *common) again(u *storeURL) string {
-	text := ""
-	if c.config != "weir.yaml" {
-		text += " -c " + c.config
-	}
-	if c.store != "" {
-		text += " " + u.flag()
-	}
-	return text
 }
 
 func knownPlan(p *policy.Policy, plan, command string) error {
@@ -266,9 +254,9 @@ func (k *counters) noLimit(key weir.Key) error {
 		}
 	}
 	if k.plan != "" {
-		return errHint{errNo{fmt.Errorf("no limit of plan %s in %s counts on %s", k.plan, k.file, key), false}, "weir keys get '" + key.String() + "'" + k.again}
+		return errHint{errNo{fmt.Errorf("no limit of plan %s in %s counts on %s", k.plan, k.file, key), false}, "weir keys get '" + key.String() + "'"}
 	}
-	return errHint{errNo{fmt.Errorf("no limit of %s counts on %s; its limits are by %s", k.file, key, strings.Join(by, "; ")), false}, "weir store ls" + k.again}
+	return errHint{errNo{fmt.Errorf("no limit of %s counts on %s; its limits are by %s", k.file, key, strings.Join(by, "; ")), false}, "weir store ls"}
 }
 
 // nothing says that a key has used nothing.
@@ -280,7 +268,7 @@ func (k *counters) nothing(key weir.Key, rows []keyUsage) error {
 		}
 	}
 	kind, _, _ := strings.Cut(key.String(), "#")
-	return errHint{errNo{fmt.Errorf("%s has used nothing of %s on %s", key, strings.Join(names, ", "), k.store), false}, "weir store ls '" + kind + "#'" + k.again}
+	return errHint{errNo{fmt.Errorf("%s has used nothing of %s on %s", key, strings.Join(names, ", "), k.store), false}, "weir store ls '" + kind + "#'"}
 }
 
 func keysTop(ctx context.Context, c *common, k *counters, prefix string, most int) error {
@@ -297,7 +285,7 @@ func keysTop(ctx context.Context, c *common, k *counters, prefix string, most in
 		return err
 	}
 	if len(rows) == 0 {
-		return errHint{errNo{fmt.Errorf("nobody has used anything of the limits of %s on %s: %s", k.file, k.store, plural(seen, "caller")), false}, "weir store ls" + k.again}
+		return errHint{errNo{fmt.Errorf("nobody has used anything of the limits of %s on %s: %s", k.file, k.store, plural(seen, "caller")), false}, "weir store ls"}
 	}
 	c.say("weir: %s on %s", plural(seen, "caller"), k.store)
 	return nil
@@ -316,7 +304,7 @@ func keysReset(ctx context.Context, c *common, k *counters, caller string, name 
 		all := rows
 		rows = slices.DeleteFunc(slices.Clone(rows), func(r keyUsage) bool { return r.Name != name[0] })
 		if len(rows) == 0 {
-			return errHint{errNo{fmt.Errorf("%s has no limit %s in %s", caller, name[0], k.file), false}, "weir keys reset '" + caller + "' " + all[0].Name + k.again}
+			return errHint{errNo{fmt.Errorf("%s has no limit %s in %s", caller, name[0], k.file), false}, "weir keys reset '" + caller + "' " + all[0].Name}
 		}
 	}
 	used := slices.DeleteFunc(slices.Clone(rows), func(r keyUsage) bool { return !r.inUse() })

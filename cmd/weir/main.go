@@ -52,7 +52,7 @@ const (
 
 // run executes one command line and says how it ended.
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
-	err := newRoot(stdout, stderr, args).ExecuteContext(ctx)
+	cmd, err := newRoot(stdout, stderr, args).ExecuteContextC(ctx)
 	code := exitCode(ctx, err)
 	if err == nil || code == exitInterrupted {
 		return code
@@ -69,7 +69,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	}
 	var hint errHint
 	if errors.As(err, &hint) {
-		fmt.Fprintln(stderr, "try: "+hint.try)
+		fmt.Fprintln(stderr, "try: "+typable(cmd, hint.try))
 	}
 	return code
 }

@@ -59,7 +59,8 @@ default.
 
 // withSubject opens what a command needs that says something of a caller.
 func withSubject(cmd *cobra.Command, c *common, f *termFlags, of string, accounts bool, do func(*counters, subject, *audited) error) error {
-	s, err := subjectOf(of, cmd.CommandPath(), accounts)
+	again := ofAnother(cmd)
+	s, err := subjectOf(of, again, accounts)
 	if err != nil {
 		return err
 	}
@@ -71,12 +72,19 @@ func withSubject(cmd *cobra.Command, c *common, f *termFlags, of string, account
 		if k.records == nil {
 			return fmt.Errorf("%s keeps no records of callers", k.store)
 		}
-		if err := k.known(s, cmd.CommandPath()); err != nil {
+		if err := k.known(s, again); err != nil {
 			return err
 		}
 		command := strings.TrimPrefix(cmd.CommandPath(), "weir ")
 		return do(k, s, &audited{command: command, subject: s.String(), terms: terms, dryRun: f.dryRun})
 	})
+}
+
+// ofAnother types a command again for another caller than its first argument.
+func ofAnother(cmd *cobra.Command) func(caller string) string {
+	return func(caller string) string {
+		return retyped(cmd, append([]string{caller}, cmd.Flags().Args()[1:]...), "")
+	}
 }
 
 func keysOverride(ctx context.Context, c *common, k *counters, s subject, name, limit string, a *audited) error {
@@ -89,7 +97,7 @@ func keysOverride(ctx context.Context, c *common, k *counters, s subject, name, 
 			err = k.limiter.Check(l)
 		}
 		if err != nil {
-			return usage("weir keys override '"+s.String()+"' "+name+" 'quota 500/hour'"+k.again, "%s", strings.TrimPrefix(err.Error(), "weir: "))
+			return usage("weir keys override '"+s.String()+"' "+name+" 'quota 500/hour'", "%s", strings.TrimPrefix(err.Error(), "weir: "))
 		}
 		limit = l.String()
 	}
@@ -114,7 +122,7 @@ func keysOverride(ctx context.Context, c *common, k *counters, s subject, name, 
 		return nil
 	})
 	if errors.Is(err, errNothing) {
-		return errHint{errNo{fmt.Errorf("%s has no override of %s", s, name), false}, "weir accounts get '" + s.String() + "'" + k.again}
+		return errHint{errNo{fmt.Errorf("%s has no override of %s", s, name), false}, "weir accounts get '" + s.String() + "'"}
 	}
 	if err != nil {
 		return err
@@ -148,10 +156,10 @@ func (k *counters) hasLimit(s subject, name string) error {
 		return nil
 	}
 	if len(names) == 0 {
-		return errHint{errNo{fmt.Errorf("no limit of %s counts by %s", k.file, s.kind()), false}, "weir check" + k.again}
+		return errHint{errNo{fmt.Errorf("no limit of %s counts by %s", k.file, s.kind()), false}, "weir check"}
 	}
 	return errHint{errNo{fmt.Errorf("%s has no limit %s by %s; it has %s", k.file, name, s.kind(), strings.Join(names, ", ")), false},
-		"weir keys override '" + s.String() + "' " + names[0] + " 'quota 500/hour'" + k.again}
+		"weir keys override '" + s.String() + "' " + names[0] + " 'quota 500/hour'"}
 }
 
 // countsBy reports whether a rule may count on items of a kind of callers: an
@@ -220,7 +228,7 @@ func keysBan(ctx context.Context, c *common, k *counters, s subject, lift bool, 
 		return nil
 	})
 	if errors.Is(err, errNothing) {
-		return errHint{errNo{fmt.Errorf("%s is not banned by itself", s), false}, "weir accounts get '" + s.String() + "'" + k.again}
+		return errHint{errNo{fmt.Errorf("%s is not banned by itself", s), false}, "weir accounts get '" + s.String() + "'"}
 	}
 	if err != nil {
 		return err

@@ -45,7 +45,7 @@ refusal. It works against any server, with or without weir.
 			case len(args) == 0:
 				return usage("weir probe http://localhost:8080/", "no URL to probe is given")
 			case len(args) > 1:
-				return usage("weir probe "+args[0], "one URL can be probed at a time, and there are %d: %s", len(args), strings.Join(args, ", "))
+				return usage("weir probe "+shellWord(args[0]), "one URL can be probed at a time, and there are %d: %s", len(args), strings.Join(args, ", "))
 			}
 			return nil
 		},
@@ -89,19 +89,19 @@ func probe(ctx context.Context, c *common, f *probeFlags, target string) error {
 		return usage("weir probe http://localhost:8080/", "%q is not a URL that can be probed", target)
 	}
 	if f.count < 1 || f.count > 100_000 {
-		return usage("weir probe "+target+" -n 12", "-n %d: the number of calls is from 1 to 100000", f.count)
+		return usage("weir probe "+shellWord(target)+" -n 12", "-n %d: the number of calls is from 1 to 100000", f.count)
 	}
 	header := http.Header{}
 	for _, h := range f.headers {
 		name, value, found := strings.Cut(h, ":")
 		if !found || strings.TrimSpace(name) == "" {
-			return usage("weir probe "+target+" -H 'NAME: VALUE'", "-H %q has no name and value", h)
+			return usage("weir probe "+shellWord(target)+" -H 'NAME: VALUE'", "-H %q has no name and value", h)
 		}
 		header.Add(strings.TrimSpace(name), strings.TrimSpace(value))
 	}
 	expected, err := parseExpect(f.expect)
 	if err != nil {
-		return usage("weir probe "+target+" --expect 201=10,429=2", "%w", err)
+		return usage("weir probe "+shellWord(target)+" --expect 201=10,429=2", "%w", err)
 	}
 
 	client := &http.Client{

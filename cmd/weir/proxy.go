@@ -89,10 +89,10 @@ func runProxy(cmd *cobra.Command, c *common, f *proxyFlags) (err error) {
 		return usage("weir proxy --to http://localhost:3000", "%w", err)
 	}
 	if f.replicas < 1 {
-		return usage("weir proxy --to "+f.to+" --replicas 2", "--replicas %d: there is at least one process", f.replicas)
+		return usage("weir proxy --to "+shellWord(f.to)+" --replicas 2", "--replicas %d: there is at least one process", f.replicas)
 	}
 	if f.allowedShare < 0 || f.allowedShare > 1 {
-		return usage("weir proxy --to "+f.to+" --decision-log-allowed 0.01", "--decision-log-allowed %v is not a share from 0 to 1", f.allowedShare)
+		return usage("weir proxy --to "+shellWord(f.to)+" --decision-log-allowed 0.01", "--decision-log-allowed %v is not a share from 0 to 1", f.allowedShare)
 	}
 	if err := checkAddr("--listen", f.listen); err != nil {
 		return err
@@ -199,16 +199,16 @@ func runProxy(cmd *cobra.Command, c *common, f *proxyFlags) (err error) {
 func policySource(cmd *cobra.Command, c *common, f *proxyFlags) (load func() (*policy.Policy, error), files func() []string, equivalent []byte, err error) {
 	if f.limit == "" {
 		if cmd.Flags().Changed("by") {
-			return nil, nil, nil, usage("weir proxy --to "+f.to+" --limit 10/s --by "+f.by, "--by without --limit says whom to count, but not how many")
+			return nil, nil, nil, usage("weir proxy --to "+shellWord(f.to)+" --limit 10/s --by "+shellWord(f.by), "--by without --limit says whom to count, but not how many")
 		}
 		if _, err := os.Stat(c.config); errors.Is(err, os.ErrNotExist) {
-			return nil, nil, nil, usage("weir proxy --to "+f.to+" --limit 10/s --by ip", "there is no policy file %s", c.config)
+			return nil, nil, nil, usage("weir proxy --to "+shellWord(f.to)+" --limit 10/s --by ip", "there is no policy file %s", c.config)
 		}
 		s := &sources{path: c.config, options: policy.Options{OnlyAuth: true, Environment: c.environment}}
 		return s.load, s.files, nil, nil
 	}
 	if cmd.Flags().Changed("config") {
-		return nil, nil, nil, usage("weir proxy --to "+f.to+" -c "+c.config, "--limit stands in for a policy file; use it or -c, not both")
+		return nil, nil, nil, usage("weir proxy --to "+shellWord(f.to)+" -c "+shellWord(c.config), "--limit stands in for a policy file; use it or -c, not both")
 	}
 	p, text, err := policy.FromLimit(f.limit, f.by)
 	return func() (*policy.Policy, error) { return p, nil }, nil, text, err
@@ -231,7 +231,7 @@ func certificate(f *proxyFlags) (*tls.Config, error) {
 		return nil, nil
 	}
 	if f.cert == "" || f.key == "" {
-		return nil, usage("weir proxy --to "+f.to+" --tls-cert cert.pem --tls-key key.pem", "--tls-cert and --tls-key go together")
+		return nil, usage("weir proxy --to "+shellWord(f.to)+" --tls-cert cert.pem --tls-key key.pem", "--tls-cert and --tls-key go together")
 	}
 	pair, err := tls.LoadX509KeyPair(f.cert, f.key)
 	if err != nil {

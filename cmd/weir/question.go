@@ -187,7 +187,7 @@ func (q *question) who(ctx context.Context, p *policy.Policy) (policy.Identity, 
 	}
 	v, err := verifierOf(ctx, a, auth.Options{})
 	if err != nil {
-		return policy.Identity{}, errHint{err, `weir explain --token '{"sub":"maya"}', which takes claims as verified`}
+		return policy.Identity{}, errHint{fmt.Errorf("%w; claims in place of a token are taken as verified", err), `weir explain --token '{"sub":"maya"}'`}
 	}
 	id, err := v.Identify(ctx, q.attributes.Header)
 	if err == nil && claims != nil {

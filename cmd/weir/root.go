@@ -128,7 +128,7 @@ func noArgs(cmd *cobra.Command, args []string) error {
 func flagsFromEnv(cmd *cobra.Command) error {
 	var failed error
 	cmd.Flags().VisitAll(func(f *pflag.Flag) {
-		name := "WEIR_" + strings.ToUpper(strings.ReplaceAll(f.Name, "-", "_"))
+		name := variable(f)
 		value, set := os.LookupEnv(name)
 		if !set || f.Changed || f.Name == "help" || f.Name == "version" || failed != nil {
 			return

@@ -42,17 +42,17 @@ const maxReason = 500
 func (f *termFlags) terms(cmd *cobra.Command, now time.Time) (account.Terms, error) {
 	t := account.Terms{Reason: f.reason, At: now.UTC().Truncate(time.Second), By: userName()}
 	if len(f.reason) > maxReason {
-		return t, usage(cmd.CommandPath()+" --reason 'ticket 1234'", "the reason has %d bytes; at most %d are kept", len(f.reason), maxReason)
+		return t, usage("--reason 'ticket 1234'", "the reason has %d bytes; at most %d are kept", len(f.reason), maxReason)
 	}
 	if f.expires == "" {
 		return t, nil
 	}
 	at, ok := instant(f.expires, now)
 	if !ok {
-		return t, usage(cmd.CommandPath()+" --expires 14d", "--expires %s is no time: write 14d, 2h, 2027-01-31 (00:00 UTC), or 2027-01-31T18:00:00+01:00", f.expires)
+		return t, usage("--expires 14d", "--expires %s is no time: write 14d, 2h, 2027-01-31 (00:00 UTC), or 2027-01-31T18:00:00+01:00", f.expires)
 	}
 	if !at.After(now) {
-		return t, usage(cmd.CommandPath()+" --expires 14d", "--expires %s is over already", f.expires)
+		return t, usage("--expires 14d", "--expires %s is over already", f.expires)
 	}
 	t.Expires = at.UTC()
 	return t, nil
@@ -103,10 +103,10 @@ func (s subject) kind() string {
 }
 
 // subjectOf reads KIND#ID, or a wildcard KIND#BEGINNING*. Without a kind it is an
-// account, if those are taken.
-func subjectOf(text, command string, accounts bool) (subject, error) {
-	wrong := func(try string) error {
-		return usage(try, "%q names no caller; callers are KIND#ID, or KIND#BEGINNING* for all whose ids begin so, and bytes other than letters, digits and -_.@: are written %%XX", text)
+// account, if those are taken. again is the command as it is typed of another.
+func subjectOf(text string, again func(caller string) string, accounts bool) (subject, error) {
+	wrong := func(caller string) error {
+		return usage(again(caller), "%q names no caller; callers are KIND#ID, or KIND#BEGINNING* for all whose ids begin so, and bytes other than letters, digits and -_.@: are written %%XX", text)
 	}
 	begin, star := strings.CutSuffix(text, "*")
 	switch {
@@ -116,7 +116,7 @@ func subjectOf(text, command string, accounts bool) (subject, error) {
 			return subject{pattern: "account#*"}, nil
 		}
 		if !key.Valid() {
-			return subject{}, usage(command+" customer-42", "%q is no id of an account", text)
+			return subject{}, usage(again("customer-42"), "%q is no id of an account", text)
 		}
 		if star {
 			return subject{pattern: account.Pattern(key.String() + "*")}, nil
@@ -125,7 +125,7 @@ func subjectOf(text, command string, accounts bool) (subject, error) {
 	case star:
 		p, err := account.ParsePattern(text)
 		if err != nil {
-			return subject{}, wrong(command + " 'account#acme-*'")
+			return subject{}, wrong("account#acme-*")
 		}
 		return subject{pattern: p}, nil
 	}
@@ -143,18 +143,18 @@ func subjectOf(text, command string, accounts bool) (subject, error) {
 		near = weir.NewKey("account", "customer-42")
 	}
 	if ok {
-		return subject{}, usage(command+" '"+near.String()+"'", "%q is an item of several parts; what is said is said of one caller", text)
+		return subject{}, usage(again(near.String()), "%q is an item of several parts; what is said is said of one caller", text)
 	}
-	return subject{}, wrong(command + " '" + near.String() + "'")
+	return subject{}, wrong(near.String())
 }
 
 // known refuses a kind of callers by whom the policy never counts.
-func (k *counters) known(s subject, command string) error {
+func (k *counters) known(s subject, again func(caller string) string) error {
 	kinds := k.policy.CallerKinds()
 	if slices.Contains(kinds, s.kind()) {
 		return nil
 	}
-	return usage(command+" '"+kinds[0]+"#customer-42'", "%s knows no caller of the kind %s; it has %s", k.file, s.kind(), strings.Join(kinds, ", "))
+	return usage(again(kinds[0]+"#customer-42"), "%s knows no caller of the kind %s; it has %s", k.file, s.kind(), strings.Join(kinds, ", "))
 }
 
 // editor changes the records of the store.
@@ -176,7 +176,7 @@ func (k *counters) edit(ctx context.Context, s subject, dryRun bool, change func
 		before, after, err = e.Edit(ctx, s.caller, change)
 	}
 	if errors.Is(err, account.ErrFull) {
-		err = errHint{errUsage{err}, "weir accounts list" + k.again}
+		err = errHint{errUsage{err}, "weir accounts list"}
 	}
 	return before, after, err
 }

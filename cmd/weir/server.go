@@ -121,7 +121,7 @@ func listen(flag, addr string) (net.Listener, error) {
 		if errors.As(err, &unknown) && unknown.IsNotFound {
 			err = errUsage{err}
 		}
-		return nil, errHint{err, flag + " 127.0.0.1:0, which picks a free port"}
+		return nil, errHint{fmt.Errorf("%w; port 0 picks a free one", err), flag + " 127.0.0.1:0"}
 	}
 	return l, nil
 }

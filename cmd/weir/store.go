@@ -202,7 +202,7 @@ func checkFile(c *common, u *storeURL) error {
 	}
 	if len(r.Damage) > 0 {
 		return errHint{errNo{fmt.Errorf("%s is damaged, and no store is opened on it: callers would start over with full limits. Bring back a copy of the file; or set it aside, and accept that they do", u.name), false},
-			"mv " + u.name + " " + u.name + ".damaged"}
+			"mv " + shellWord(u.name) + " " + shellWord(u.name+".damaged")}
 	}
 	c.say("weir: file %s is in order", u.name)
 	return nil

@@ -129,7 +129,7 @@ func openStore(ctx context.Context, text string, o storeOptions) (*opened, error
 func openDynamo(ctx context.Context, u storeURL, o storeOptions) (*dynamostore.Store, error) {
 	client, err := dynamostore.NewClient(ctx, u.params.Get("region"), u.params.Get("endpoint"), config.WithLogger(sdkLogger(o.log)))
 	if err != nil {
-		return nil, errHint{errUsage{err}, "--store 'dynamodb:" + u.name + "?region=us-east-1'"}
+		return nil, errHint{errUsage{err}, "--store " + shellWord("dynamodb:"+u.name+"?region=us-east-1")}
 	}
 	s, err := dynamostore.New(client, dynamostore.Options{
 		Table: u.name, Prefix: u.params.Get("prefix"), MaxKeep: u.maxTTL, Observer: o.observer,
@@ -189,7 +189,7 @@ func openBolt(u *storeURL, o storeOptions) (*boltstore.Store, error) {
 // boltExists refuses a store whose file is not there.
 func boltExists(u *storeURL) error {
 	if _, err := os.Stat(u.name); errors.Is(err, fs.ErrNotExist) {
-		return errHint{fmt.Errorf("there is no store file %s: nothing was counted there yet, or the process that counts runs in another folder", u.name), "--store bolt:/FOLDER/weir.db, with the file of the process that counts"}
+		return errHint{fmt.Errorf("there is no store file %s: nothing was counted there yet, or the process that counts runs in another folder: name the file there", u.name), "--store bolt:/FOLDER/weir.db"}
 	} else if err != nil {
 		return fmt.Errorf("the store file cannot be read: %w", err)
 	}
@@ -204,11 +204,11 @@ func boltHint(u *storeURL, err error) error {
 	case errors.As(err, &held) && held.PID > 0:
 		return errHint{err, fmt.Sprintf("ps -fp %d", held.PID)}
 	case errors.As(err, &held):
-		return errHint{err, "fuser -v " + u.name}
+		return errHint{err, "fuser -v " + shellWord(u.name)}
 	case errors.As(err, &damage):
-		return errHint{err, "weir store check --store bolt:" + u.name}
+		return errHint{err, "weir store check --store " + shellWord("bolt:"+u.name)}
 	case errors.Is(err, fs.ErrNotExist):
-		return errHint{err, "mkdir -p " + filepath.Dir(u.name)}
+		return errHint{err, "mkdir -p " + shellWord(filepath.Dir(u.name))}
 	}
 	return err
 }

@@ -74,7 +74,7 @@ func parseStore(text string) (storeURL, error) {
 	case scheme == "bolt" && name == "":
 		return u, usage("--store bolt:weir.db", "store bolt: names no file")
 	case scheme == "bolt" && strings.HasPrefix(name, "//"):
-		return u, usage("--store bolt:"+strings.TrimLeft(name, "/"), "store bolt: is followed by the file itself, without //: bolt:weir.db here, bolt:/var/lib/weir.db anywhere")
+		return u, usage("--store "+shellWord("bolt:"+strings.TrimLeft(name, "/")), "store bolt: is followed by the file itself, without //: bolt:weir.db here, bolt:/var/lib/weir.db anywhere")
 	case scheme == "dynamodb" && name == "":
 		return u, usage("--store dynamodb:little-stage", "store dynamodb: names no table")
 	}
@@ -100,7 +100,7 @@ func (u *storeURL) parseRedis() error {
 
 // parseParams reads what follows the ?, which may be known parameters only.
 func (u *storeURL) parseParams(query string, known []string) error {
-	plain := "--store " + u.scheme + ":" + u.name
+	plain := "--store " + shellWord(u.scheme+":"+u.name)
 	params, err := url.ParseQuery(query)
 	if err != nil {
 		return usage(plain, "store %q: the parameters cannot be read: %w", u.text, err)
@@ -116,12 +116,12 @@ func (u *storeURL) parseParams(query string, known []string) error {
 	u.params = params
 	if v := params.Get("max_ttl"); params.Has("max_ttl") {
 		if u.maxTTL, err = time.ParseDuration(v); err != nil || u.maxTTL <= 0 {
-			return usage("--store '"+u.scheme+":"+u.name+"?max_ttl=24h'", "store %s: max_ttl=%s is not a time such as 24h", u.scheme, v)
+			return usage("--store "+shellWord(u.scheme+":"+u.name+"?max_ttl=24h"), "store %s: max_ttl=%s is not a time such as 24h", u.scheme, v)
 		}
 	}
 	if v := params.Get("create"); params.Has("create") {
 		if u.create, err = strconv.ParseBool(v); err != nil {
-			return usage("--store '"+u.scheme+":"+u.name+"?create=true'", "store %s: create=%s is neither true nor false", u.scheme, v)
+			return usage("--store "+shellWord(u.scheme+":"+u.name+"?create=true"), "store %s: create=%s is neither true nor false", u.scheme, v)
 		}
 	}
 	switch v := params.Get("sync"); {
@@ -129,7 +129,7 @@ func (u *storeURL) parseParams(query string, known []string) error {
 	case v == "always":
 		u.sync = boltstore.SyncAlways
 	default:
-		return usage("--store '"+u.scheme+":"+u.name+"?sync=always'", "store %s: sync=%s is neither interval nor always", u.scheme, v)
+		return usage("--store "+shellWord(u.scheme+":"+u.name+"?sync=always"), "store %s: sync=%s is neither interval nor always", u.scheme, v)
 	}
 	return nil
 }
@@ -142,11 +142,12 @@ func (u *storeURL) String() string {
 	return u.scheme + ":" + u.name
 }
 
-// flag is the store as it is typed again: with its parameters, but of Redis
-// without the credentials.
+// flag is the store as it is typed again, with its parameters. The password of a
+// server is not shown: xxxxx stands in its place.
 func (u *storeURL) flag() string {
-	if u.redis() || strings.Trim(u.text, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789:/._+-") == "" {
-		return "--store " + u.String()
+	text := u.text
+	if at, err := url.Parse(text); u.redis() && err == nil {
+		text = at.Redacted()
 	}
-	return "--store '" + u.text + "'"
+	return "--store " + shellWord(text)
 }

@@ -94,7 +94,7 @@ func testFile(ctx context.Context, c *common, file string, chosen bool) (t teste
 		return t, fmt.Errorf("the cases cannot be read: %w", err)
 	}
 	if len(text) > cases.MaxFile {
-		return t, usage("weir test "+file, "%s is larger than %d bytes; make several files of it", file, cases.MaxFile)
+		return t, usage("weir test "+shellWord(file), "%s is larger than %d bytes; make several files of it", file, cases.MaxFile)
 	}
 	list, err := cases.Parse(file, text)
 	if err != nil {
@@ -107,14 +107,14 @@ func testFile(ctx context.Context, c *common, file string, chosen bool) (t teste
 		}
 	}
 	if _, err := os.Stat(t.policy); errors.Is(err, fs.ErrNotExist) {
-		return t, usage("weir test "+file+" -c examples/little-stage/weir.yaml", "there is no policy file %s for %s", t.policy, file)
+		return t, usage("weir test "+shellWord(file)+" -c examples/little-stage/weir.yaml", "there is no policy file %s for %s", t.policy, file)
 	}
 	p, err := c.loadPolicy(t.policy)
 	if err != nil {
 		return t, err
 	}
 	if t.results, err = cases.Run(ctx, p, list); err != nil {
-		return t, usage("weir test "+file, "%s: %w", file, err)
+		return t, usage("weir test "+shellWord(file), "%s: %w", file, err)
 	}
 	return t, nil
 }

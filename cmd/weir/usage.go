@@ -38,20 +38,23 @@ with --plan. Without it, and beside plans that were granted, it is the lowest.
 			if id == "" {
 				return usage("weir usage --account customer-42", "no account is named")
 			}
-			s, err := subjectOf(id, "weir usage --account", true)
+			again := func(caller string) string {
+				return retyped(cmd, nil, "account") + " --account " + shellWord(caller)
+			}
+			s, err := subjectOf(id, again, true)
 			if err != nil {
 				return err
 			}
 			if s.pattern != "" {
-				return usage("weir accounts list "+strings.TrimSuffix(string(s.pattern), "*"), "%s is no single account", s)
+				return usage("weir accounts list "+shellWord(strings.TrimSuffix(string(s.pattern), "*")), "%s is no single account", s)
 			}
 			return withCounters(cmd, c, "", func(k *counters) error {
-				if err := k.known(s, "weir usage --account"); err != nil {
+				if err := k.known(s, again); err != nil {
 					return err
 				}
 				for _, name := range plans {
 					if all := k.policy.Plans(); !slices.Contains(all, name) {
-						return usage("weir usage --account "+id+k.again, "%s has no plan %s; it has %s", k.file, name, orNone(all))
+						return usage("weir usage --account "+shellWord(id), "%s has no plan %s; it has %s", k.file, name, orNone(all))
 					}
 				}
 				return accountUsage(cmd.Context(), c, k, s.caller, plans)
@@ -78,7 +81,7 @@ func accountUsage(ctx context.Context, c *common, k *counters, caller weir.Key, 
 	kind := account.KindOf(caller)
 	id, ok := k.policy.IdentityOf(kind, idOf(caller), plans...)
 	if !ok {
-		return usage("weir keys get '"+caller.String()+"'"+k.again, "%s is known by an address only, and has no plan", caller)
+		return usage("weir keys get '"+caller.String()+"'", "%s is known by an address only, and has no plan", caller)
 	}
 	r, err := k.editor(false).Read(ctx, caller)
 	if err != nil {
