@@ -230,6 +230,18 @@ type Caller struct {
 // that the policy cannot work on a store that keeps none.
 func (p *Policy) NeedsRecords() bool { return p.needsRecords }
 
+// ReadsRecords reports whether what some request is allowed depends on the record
+// of its caller, so that a process reads one for each of those who call: on a plan,
+// its version, or the day on which a billing period begins.
+func (p *Policy) ReadsRecords() bool {
+	for _, r := range p.gateway {
+		if r.needs != 0 {
+			return true
+		}
+	}
+	return p.allNeeds != 0
+}
+
 // AppendCallers appends those who a request is from, as their claims and keys
 // say, and the address last; or only those whose records are needed.
 func (p *Policy) AppendCallers(room []Caller, m *Match, id *Identity, onlyNeeded bool) []Caller {

@@ -195,9 +195,37 @@ func (e *estimate) stored(layer policy.Layer) Layer {
 		Source:   price.Source,
 	})
 	if layer == policy.Application {
+		if e.policy.ReadsRecords() {
+			l.add(e.records())
+		}
 		l.add(e.storage())
 	}
 	return l
+}
+
+// records is what is read of accounts on whose records their limits depend: a process
+// reads an account's at most once in accounts.max_age, and only when it calls. How
+// many processes there are an estimate cannot know; each call may be the first of
+// its process.
+func (e *estimate) records() Item {
+	price := e.prices.DynamoDBMillionReads
+	return Item{
+		Name: "account records",
+		Formula: fmt.Sprintf("%.3f million reads x %.3f: for each process one of %d callers every %s, at worst one a request",
+			e.reads(), price.USD, e.traffic.Keys, e.policy.AccountsAge()),
+		USD: Dollars(e.reads() * price.USD), USDWorst: Dollars(e.millions * price.USD), Source: price.Source,
+	}
+}
+
+// reads is how many millions of records one process reads in a month, of callers who
+// all call all the time.
+func (e *estimate) reads() float64 {
+	return min(e.millions, float64(e.traffic.Keys)*e.ages()/1e6)
+}
+
+// ages is how often what is known of an account grows too old in a month.
+func (e *estimate) ages() float64 {
+	return HoursAMonth * 3600 / e.policy.AccountsAge().Seconds()
 }
 
 // worst is how many items one request writes on average, at worst. One that is
@@ -238,8 +266,18 @@ func (e *estimate) attack() []Item {
 		Name:    "a million requests that reach the application, from one caller over its limit",
 		Formula: "refusals are remembered: about one write a second and process, in the worst case one for each request and item",
 		USD:     0, USDWorst: Dollars(worst), Source: write.Source,
-	}, same("a million requests that reach the application, each from a caller never seen before",
-		fmt.Sprintf("1 million x %d x %.3f", n*e.units, write.USD), float64(n*e.units)*write.USD, write))
+	}, e.strangers(n))
+}
+
+// strangers is what a million requests cost of callers that no process knows, each
+// with n items.
+func (e *estimate) strangers(n int) Item {
+	write, read := e.prices.DynamoDBMillionWrites, e.prices.DynamoDBMillionReads
+	formula, usd := fmt.Sprintf("1 million x %d x %.3f", n*e.units, write.USD), float64(n*e.units)*write.USD
+	if e.policy.ReadsRecords() {
+		formula, usd = formula+fmt.Sprintf(" + 1 million records x %.3f", read.USD), usd+read.USD
+	}
+	return same("a million requests that reach the application, each from a caller never seen before", formula, usd, write)
 }
 
 // stores is what the counters of gateway and application cost on each store.
@@ -292,6 +330,13 @@ func (e *estimate) notes() []string {
 	}
 	if slices.ContainsFunc(e.policy.Rules(), func(r *policy.Rule) bool { return r.OnSuccess }) {
 		notes = append(notes, "count: on_success: a call that fails is given back, which is one more write. The worst case has every call fail.")
+	}
+	if e.items.of(policy.Gateway)+e.items.of(policy.Application) > 0 {
+		notes = append(notes, fmt.Sprintf("What is said of single callers (weir accounts, weir keys) is read too: while nothing is, one record for each process every %s, at most %s dollars a month; when something is, one more of each caller that a request names.",
+			e.policy.AccountsAge(), Dollars(min(e.millions, e.ages()/1e6)*e.prices.DynamoDBMillionReads.USD)))
+	}
+	if e.policy.ReadsRecords() {
+		notes = append(notes, "The first call of an account also writes which version of a plan it keeps, where plans have versions.")
 	}
 	notes = append(notes,
 		"A gateway (usage plans, REST APIs only) is one more hop, ends a call after 29 s by default, and is best effort.",

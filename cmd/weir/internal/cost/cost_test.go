@@ -70,6 +70,44 @@ func TestSpec_C06_MonthToTheCent(t *testing.T) {
 	}
 }
 
+// Records of accounts are read where plans depend on them: at most once for each
+// request, and once for each account in max_age and process. A month has 2,628,000 s:
+// 50 accounts every 30 s are 4.38 million reads, which cost 0.125 a million.
+func TestRecordsAreRead(t *testing.T) {
+	const plans = head + `accounts: {max_age: 30s}
+application:
+  plans: {from: account.plan, order: [free, pro], free: {render: quota 100/day}, pro: {render: quota 1000/day}}
+  operations: {render: {match: POST /render}}
+`
+	for _, c := range []struct {
+		text        string
+		rps         float64
+		keys        int64
+		usd, worst  string
+		total, most string
+	}{
+		{plans, 3, 50, "0.55", "0.99", "5.48", "5.91"},
+		{plans, 3, 10_000, "0.99", "0.99", "5.91", "5.91"}, // each request is another account's
+		{plans, 3, 0, "0.00", "0.99", "4.93", "5.91"},
+		{plans, 0, 50, "0.00", "0.00", "0.00", "0.00"},
+		{strings.Replace(plans, "30s", "1s", 1), 3, 1, "0.33", "0.99", "5.26", "5.91"}, // 2.628 million
+		{head + "application: {limits: [{name: a, match: POST /a, by: account, limit: quota 100/month billing}]}\n", 3, 1, "0.07", "0.99", "4.99", "5.91"}, // every 5 s
+		{head + one, 3, 50, "", "", "4.93", "4.93"},
+		{head + "accounts: {max_age: 30s}\n" + one, 3, 50, "", "", "4.93", "4.93"},
+	} {
+		r := Estimate(load(t, c.text), Traffic{RPS: c.rps, Keys: c.keys, IntegratorUSD: 1}, prices(t))
+		usd, worst := "", ""
+		for _, i := range r.Layers[2].Items {
+			if i.Name == "account records" {
+				usd, worst = i.USD.String(), i.USDWorst.String()
+			}
+		}
+		if usd != c.usd || worst != c.worst || r.TotalUSD.String() != c.total || r.TotalUSDWorst.String() != c.most {
+			t.Errorf("%g/s of %d callers: records %s, at worst %s, total %s, at worst %s; want %s, %s, %s, %s", c.rps, c.keys, usd, worst, r.TotalUSD, r.TotalUSDWorst, c.usd, c.worst, c.total, c.most)
+		}
+	}
+}
+
 func TestItemsADecision(t *testing.T) {
 	for name, c := range map[string]struct {
 		text                 string

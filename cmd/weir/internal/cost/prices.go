@@ -32,12 +32,14 @@ type Prices struct {
 	WAFMillionRequests    Price `json:"waf_million_requests"`
 	RESTMillionCalls      Price `json:"rest_million_calls"`
 	DynamoDBMillionWrites Price `json:"dynamodb_million_writes"`
+	DynamoDBMillionReads  Price `json:"dynamodb_million_reads"`
 	DynamoDBGBMonth       Price `json:"dynamodb_gb_month"`
 	ValkeyGBHour          Price `json:"valkey_gb_hour"`
 	ValkeyMillionECPU     Price `json:"valkey_million_ecpu"`
 }
 
-// In gives the prices of a region. The error names the regions that are known.
+// In gives the prices of a region. The error names the flag, and the regions that
+// are known.
 func In(region string) (Prices, error) {
 	var file struct {
 		AsOf    string            `json:"as_of"`
@@ -49,7 +51,7 @@ func In(region string) (Prices, error) {
 	p, ok := file.Regions[region]
 	if !ok {
 		known := slices.Sorted(maps.Keys(file.Regions))
-		return Prices{}, fmt.Errorf("no prices are known for region %q; there are those of %s", region, strings.Join(known, ", "))
+		return Prices{}, fmt.Errorf("--region %s: prices are known for %s only", region, strings.Join(known, ", "))
 	}
 	p.AsOf, p.Region = file.AsOf, region
 	return p, nil
