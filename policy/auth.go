@@ -9,9 +9,6 @@ import (
 	"crypto/subtle"
 	"crypto/x509"
 	"encoding/pem"
-	"errors"
-	"io"
-	"io/fs"
 	"net/netip"
 	"net/url"
 	"path"
@@ -128,24 +125,15 @@ func (l *loader) readFile(n *node) []byte {
 	if !path.IsAbs(name) {
 		name = path.Join(path.Dir(l.name), name)
 	}
-	f, err := l.fsys.Open(name)
-	if err == nil {
-		defer f.Close()
-		var text []byte
-		if text, err = io.ReadAll(io.LimitReader(f, maxKeyFile+1)); err == nil {
-			if len(text) > maxKeyFile {
-				l.wrong(n, codeFile, "", "%s is larger than %d bytes", show(n.text), maxKeyFile)
-				return nil
-			}
-			return text
-		}
+	text, err := readAtMost(l.fsys, name, maxKeyFile+1)
+	switch {
+	case err != nil:
+		l.wrong(n, codeFile, "file names are relative to the policy file", "%s cannot be read: %v", show(n.text), err)
+	case len(text) > maxKeyFile:
+		l.wrong(n, codeFile, "", "%s is larger than %d bytes", show(n.text), maxKeyFile)
+	default:
+		return text
 	}
-	why := err
-	var pe *fs.PathError
-	if errors.As(err, &pe) {
-		why = pe.Err
-	}
-	l.wrong(n, codeFile, "file names are relative to the policy file", "%s cannot be read: %v", show(n.text), why)
 	return nil
 }
 

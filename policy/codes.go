@@ -140,6 +140,8 @@ const (
 	codeNoEffect      Code = 2108
 	codeShareRefuses  Code = 2109
 	codeExceptAll     Code = 2110
+	codeNeverMet      Code = 2111 // a condition that holds for no request of its rule
+	codeAlwaysFails   Code = 2112 // an expression that fails for every request, or costs more than the limit holds
 )
 
 // Findings about callers, networks and the store.

@@ -37,7 +37,7 @@ application:
   limits:
     - {name: write, match: [POST /docs, "PUT api.example/docs/{id}"], by: account, limit: 1/s}
     - {name: big, match: POST /docs, by: account, limit: 1/m, when: 'header("X-Size") == "big"'}
-    - {name: free-ride, match: POST /docs, by: account, limit: 1/m, cost: '0 * 1.0'}
+    - {name: free-ride, match: POST /docs, by: account, limit: 1/m, cost: '0 * len(path)'}
     - {name: cased, match: GET /Docs, case: exact, by: ip, limit: 2/s}
     - {name: watched, match: GET /docs, by: account, limit: 1/s, mode: shadow}
     - {name: asleep, match: GET /docs, by: account, limit: 1/s, mode: off}

@@ -197,8 +197,27 @@ func (l *loader) costOf(n *node) cost {
 		c.header = l.headerName(n, name)
 		return c
 	}
-	c.program = l.expression(n, "cost", &facts{}, reflect.Float64)
+	if c.program = l.expression(n, "cost", &facts{}, reflect.Float64); c.program != nil {
+		l.fold(n, &c)
+	}
 	return c
+}
+
+// fold makes a number of an expression that is one: `60 * 24` is 1440.
+func (l *loader) fold(n *node, c *cost) {
+	v, err, ok := l.constant(n.text, reflect.Float64)
+	x, _ := v.(float64)
+	switch {
+	case !ok:
+		return
+	case err != nil:
+		l.wrong(n, codeCost, "write a number, header.NAME or an expression", "the cost cannot be computed: %s", firstLine(err))
+	case math.IsNaN(x) || x < 0 || x > maxCost:
+		l.wrong(n, codeCost, "write 0 to skip the limit, else 1 or more; to give back, write count: on_success", "a cost of %v is not possible", x)
+	case x != math.Trunc(x):
+		l.wrong(n, codeCost, "count in smaller units, and raise the limit", "a cost is a whole number, not %v", x)
+	}
+	c.fixed, c.program = int64(x), nil
 }
 
 // condition reads a when: expression.

@@ -18,6 +18,7 @@ func (k *compiler) findings() {
 	for i := range k.described {
 		k.misplaced(&k.described[i])
 		k.unreachable(&k.described[i])
+		k.settled(&k.described[i])
 	}
 	k.layers()
 	k.unproven()

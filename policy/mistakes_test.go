@@ -33,11 +33,15 @@ func archive(text string) (names []string, files map[string]string) {
 func rendered(files map[string]string) string {
 	fsys := fstest.MapFS{}
 	for name, text := range files {
-		if name != "want" && name != "why" {
+		if name != "want" && name != "why" && name != "without" {
 			fsys[name] = &fstest.MapFile{Data: []byte(text)}
 		}
 	}
-	p, err := Load(fsys, "weir.yaml", Options{Expressions: Expressions})
+	o := Options{Expressions: Expressions}
+	if files["without"] != "" {
+		o.Expressions = nil
+	}
+	p, err := Load(fsys, "weir.yaml", o)
 	var ps Problems
 	switch {
 	case errors.As(err, &ps):

@@ -279,7 +279,7 @@ func TestCost(t *testing.T) {
 		{"header.x-units", "99999999999999999999", 1}, {"header.x-units", "9007199254740993", maxCost},
 		{`"method == 'POST' ? 5 : 0"`, "", 5}, {`"method == 'GET' ? 5 : 0"`, "", 0},
 		{`"int(header('x-units')) * 2"`, "4", 8}, {`"int(header('x-units')) * 2"`, "x", 1},
-		{`"int(header('x-units'))"`, "-5", 1}, {`"1 / 3"`, "", 1}, {`"7 / 2"`, "", 4}, {`"1 / 0"`, "", maxCost}, {`"0 / 0"`, "", 1},
+		{`"int(header('x-units'))"`, "-5", 1}, {`"len(path) / 3"`, "", 1}, {`"7 * len(path) / 2"`, "", 4}, {`"len(path) / 0"`, "", maxCost}, {`"0 * len(path) / 0"`, "", 1}, {`"3 * 4"`, "", 12},
 		{`"claims.units"`, "", 6}, {`"claims.none"`, "", 1}, {`"len(query('q'))"`, "", 3},
 	} {
 		p := limits(t, "{name: a, by: account, limit: 100/s, cost: "+c.cost+"}")

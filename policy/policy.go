@@ -144,16 +144,25 @@ func Load(fsys fs.FS, name string, o Options) (*Policy, error) {
 const beginning = "begin with `weir init`, or with what `weir proxy --to http://localhost:3000 --limit 10/s` prints"
 
 func readAll(fsys fs.FS, name string) ([]byte, error) {
+	return readAtMost(fsys, name, maxFile+1)
+}
+
+// readAtMost reads the beginning of a file. The error says why without the name,
+// which stands where the file is named.
+func readAtMost(fsys fs.FS, name string, most int64) (text []byte, err error) {
 	f, err := fsys.Open(name)
-	if err != nil {
-		var pe *fs.PathError
-		if errors.As(err, &pe) {
-			err = pe.Err
-		}
-		return nil, err
+	if err == nil {
+		defer f.Close()
+		text, err = io.ReadAll(io.LimitReader(f, most))
 	}
-	defer f.Close()
-	return io.ReadAll(io.LimitReader(f, maxFile+1))
+	var pe *fs.PathError
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil, fs.ErrNotExist // as every system says it
+	case errors.As(err, &pe):
+		return nil, pe.Err
+	}
+	return text, err
 }
 
 func (l *loader) load(text []byte) (*Policy, error) {

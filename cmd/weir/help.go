@@ -4,56 +4,70 @@ import (
 	_ "embed"
 	"fmt"
 	"regexp"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
 )
 
-// codesText explains every code by an example: the files of policy/testdata/codes,
-// one after the other. A test writes it.
+// codesText explains every code by examples: the files of policy/testdata/codes and
+// of testdata/codes, one after the other. A test writes it.
 //
 //go:embed codes.txt
 var codesText string
 
-// explainedCode is what is said of a code.
-type explainedCode struct {
-	code, why, policy, said string
+// codeExample is an example of a code, and what is said of it.
+type codeExample struct {
+	code, why, said string
+	without         string // what the program that says it lacks; "" for weir itself
+	files           []codeFile
 }
 
-// explainedCodes are all codes, in their order. Of a code with several examples it
-// is the first.
-func explainedCodes() []explainedCode {
-	var out []explainedCode
+type codeFile struct{ name, text string }
+
+// codeExamples are all examples, in the order of their codes.
+func codeExamples() []codeExample {
+	var out []codeExample
 	for _, part := range strings.Split("\n"+codesText, "\n== WEIR")[1:] {
-		part = "WEIR" + part
-		name, rest, _ := strings.Cut(part, " ==\n")
+		name, rest, _ := strings.Cut("WEIR"+part, " ==\n")
 		code, _, _ := strings.Cut(name, "-")
-		if len(out) > 0 && out[len(out)-1].code == code {
-			continue
-		}
-		sections := strings.Split("\n"+rest, "\n-- ")
-		e := explainedCode{code: code}
-		for _, s := range sections {
+		e := codeExample{code: code}
+		for _, s := range strings.Split("\n"+rest, "\n-- ") {
 			name, text, _ := strings.Cut(s, " --\n")
 			switch name {
+			case "":
 			case "why":
 				e.why = strings.TrimSpace(text)
 			case "want":
 				e.said = strings.TrimSpace(text)
-			case "":
+			case "without":
+				e.without = strings.TrimSpace(text)
 			default:
-				if name != "weir.yaml" {
-					text = "# " + name + "\n" + text
-				}
-				if e.policy = strings.TrimRight(e.policy, "\n"); e.policy != "" {
-					e.policy += "\n\n"
-				}
-				e.policy += text
+				e.files = append(e.files, codeFile{name, strings.TrimRight(text, "\n") + "\n"})
 			}
 		}
 		out = append(out, e)
 	}
 	return out
+}
+
+// explainedCodes are all codes, in their order. Of a code with several examples it
+// is the first.
+func explainedCodes() []codeExample {
+	return slices.CompactFunc(codeExamples(), func(a, b codeExample) bool { return a.code == b.code })
+}
+
+// policy is the example as people read it: further files below the policy, each
+// under its name.
+func (e *codeExample) policy() string {
+	var parts []string
+	for _, f := range e.files {
+		if f.name != "weir.yaml" {
+			f.text = "# " + f.name + "\n" + f.text
+		}
+		parts = append(parts, f.text)
+	}
+	return strings.Join(parts, "\n")
 }
 
 var codeForm = regexp.MustCompile(`^(?i:WEIR)?(\d{4})$`)
@@ -94,7 +108,11 @@ func helpCode(c *common, code string) error {
 		if e.code != code {
 			continue
 		}
-		_, err := fmt.Fprintf(c.stdout, "%s\n\n%s\n\nFor example, this policy:\n\n%s\nOf it weir check says:\n\n%s\n", e.code, e.why, indented(e.policy), indented(e.said))
+		who := "weir check"
+		if e.without != "" {
+			who = "a program without " + e.without
+		}
+		_, err := fmt.Fprintf(c.stdout, "%s\n\n%s\n\nFor example, this policy:\n\n%s\nOf it %s says:\n\n%s\n", e.code, e.why, indented(e.policy()), who, indented(e.said))
 		return err
 	}
 	return usage("weir help codes", "there is no code %s", code)

@@ -9,7 +9,7 @@ import (
 func TestFilesOfAnExampleStandApart(t *testing.T) {
 	glued := regexp.MustCompile(`(?m)^.*[^\n]# [\w.]+\.(yaml|pem|txt|keys)$`)
 	for _, e := range explainedCodes() {
-		if at := glued.FindString(e.policy); at != "" {
+		if at := glued.FindString(e.policy()); at != "" {
 			t.Errorf("%s: %q", e.code, at)
 		}
 	}

@@ -1,10 +1,12 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"github.com/weirlabs/weir/policy"
 	"github.com/weirlabs/weir/policy/expression"
@@ -18,7 +20,19 @@ func (d folder) Open(name string) (fs.File, error) {
 	if !filepath.IsAbs(name) {
 		name = filepath.Join(string(d), filepath.FromSlash(name))
 	}
+	if info, err := os.Stat(name); err == nil && info.Mode()&fs.ModeNamedPipe != 0 && !shell(name) {
+		return nil, &fs.PathError{Op: "open", Path: name, Err: errPipe}
+	}
 	return os.Open(name)
+}
+
+// errPipe: to open a pipe is to wait for a writer, who may never come.
+var errPipe = errors.New("it is a named pipe, not a file")
+
+// shell reports whether a name is one that a shell gives to a pipe of its own, as in
+// `weir check <(generate)`: that has a writer.
+func shell(name string) bool {
+	return strings.HasPrefix(name, "/dev/") || strings.HasPrefix(name, "/proc/")
 }
 
 // loadPolicy reads a policy file as it is where no environment is named. The error is

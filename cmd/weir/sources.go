@@ -16,6 +16,7 @@ import (
 type sources struct {
 	path    string // of the policy
 	options policy.Options
+	opening func(name string) // hears of each file before it is opened; nil for nobody
 
 	mu    sync.Mutex
 	known []string // of the last reading; while that fails, of earlier ones too
@@ -27,7 +28,7 @@ var errChanging = errors.New("the files of the policy change while they are read
 // load reads the policy. What was read while somebody wrote is not believed.
 func (s *sources) load() (*policy.Policy, error) {
 	before := statesOf(s.files())
-	r := &recording{folder: folder(filepath.Dir(s.path))}
+	r := &recording{folder: folder(filepath.Dir(s.path)), opening: s.opening}
 	p, err := loadPolicyFrom(r, s.path, s.options)
 	s.mu.Lock()
 	if err == nil {
@@ -59,8 +60,9 @@ func (s *sources) files() []string {
 
 // recording is a folder that remembers what was opened.
 type recording struct {
-	folder folder
-	names  []string
+	folder  folder
+	opening func(name string)
+	names   []string
 }
 
 func (r *recording) Open(name string) (fs.File, error) {
@@ -69,6 +71,9 @@ func (r *recording) Open(name string) (fs.File, error) {
 		full = filepath.Join(string(r.folder), filepath.FromSlash(name))
 	}
 	r.names = append(r.names, full)
+	if r.opening != nil {
+		r.opening(full)
+	}
 	return r.folder.Open(name)
 }
 
