@@ -2,7 +2,9 @@ package weir_test
 
 import (
 	"context"
+	"crypto/sha1"
 	"encoding/binary"
+	"encoding/hex"
 	"fmt"
 	"maps"
 	"math/rand/v2"
@@ -250,20 +252,30 @@ type toldTheTime struct {
 
 	mu    sync.Mutex
 	known map[string]string // the changed script's name, by that of the original
-	asked string
+}
+
+func (c *toldTheTime) DoMulti(ctx context.Context, commands ...rueidis.Completed) []rueidis.RedisResult {
+	all := make([]rueidis.RedisResult, len(commands))
+	for i, cmd := range commands {
+		all[i] = c.Do(ctx, cmd)
+	}
+	return all
 }
 
 func (c *toldTheTime) Do(ctx context.Context, cmd rueidis.Completed) rueidis.RedisResult {
-	const timed, told = "local T=call('TIME')", "local T={ARGV[2],ARGV[3]}"
+	const timed, told = "local T=call('TIME')", "local T={ARGV[#ARGV-1],ARGV[#ARGV]}"
 	words := cmd.Commands()
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	asked := words[1]
 	switch words[0] {
 	case "EVALSHA":
-		if c.asked = words[1]; c.known[c.asked] == "" {
+		if c.known[asked] == "" {
 			return c.Client.Do(ctx, cmd) // the server does not know it either
 		}
 	case "EVAL":
+		sum := sha1.Sum([]byte(words[1]))
+		asked = hex.EncodeToString(sum[:])
 		if strings.Count(words[1], timed) != 1 {
 			c.tb.Errorf("a script does not ask for the time by %q", timed)
 		}
@@ -271,7 +283,7 @@ func (c *toldTheTime) Do(ctx context.Context, cmd rueidis.Completed) rueidis.Red
 		if err != nil {
 			c.tb.Error(err)
 		}
-		c.known[c.asked] = sha
+		c.known[asked] = sha
 	default:
 		return c.Client.Do(ctx, cmd)
 	}
@@ -281,7 +293,7 @@ func (c *toldTheTime) Do(ctx context.Context, cmd rueidis.Completed) rueidis.Red
 	}
 	now := c.now()
 	args := append(words[3+keys:len(words):len(words)], strconv.FormatInt(now/1e9, 10), strconv.FormatInt(now%1e9/1e3, 10))
-	return c.Client.Do(ctx, c.B().Evalsha().Sha1(c.known[c.asked]).Numkeys(int64(keys)).Key(words[3:3+keys]...).Arg(args...).Build())
+	return c.Client.Do(ctx, c.B().Evalsha().Sha1(c.known[asked]).Numkeys(int64(keys)).Key(words[3:3+keys]...).Arg(args...).Build())
 }
 
 // inDynamo reads with AWS's SDK.

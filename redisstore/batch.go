@@ -5,6 +5,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -20,20 +22,19 @@ const (
 	// maxFlights is how many scripts are on their way at once. While they are,
 	// calls gather for the next.
 	maxFlights = 2
-	// maxBatch and maxValues bound a script, in calls and in packed values, of
-	// which a server can unpack 8,000. Other clients wait for some 200 us.
+	// maxBatch and maxValues bound a flight, in calls and in values of their
+	// writes. Other clients wait for some 200 us.
 	maxBatch  = 32
 	maxValues = 4000
 	// maxWaiting bounds what gathers while a server hangs.
 	maxWaiting = 1 << 16
-	// maxShapes bounds the writes with which another is compared.
-	maxShapes = 4
 )
 
-// batches gathers calls that wait at the same time into one script. It decides
-// nothing: a call gets the answer that it would get alone.
+// batches gathers calls that wait at the same time into one script, or one for
+// each form of their writes. It decides nothing: a call gets the answer that it
+// would get alone.
 type batches struct {
-	take     lua
+	scripts  scripts
 	oneByOne bool
 
 	mu      sync.Mutex
@@ -48,12 +49,12 @@ type call struct {
 	tries    []weir.Write
 	began    time.Time
 	key      string
-	writes   packed
-	values   int
+	writes   encoded
 	deadline time.Time // zero for none
 	state    atomic.Int32
 	done     chan struct{} // has a value when text and err are there
 	text     string
+	now      int64 // the server's
 	err      error
 }
 
@@ -77,7 +78,7 @@ func (s *Store) call(ctx context.Context, item weir.Key, tries []weir.Write) *ca
 	if s.observer != nil {
 		c.began = time.Now()
 	}
-	c.writes, c.values = s.names.encode(c.writes[:0], tries)
+	s.names.encode(&c.writes, tries)
 	return c
 }
 
@@ -130,10 +131,17 @@ func (c *call) Abandon(why error) error {
 
 // flight is what a batch is sent with, kept for the next one.
 type flight struct {
-	batch []*call
-	keys  []string
-	arg   packed
-	from  []int // where the writes of each begin
+	batch    []*call
+	legs     []leg
+	commands []rueidis.Completed
+}
+
+// leg is the script for the calls of a flight whose writes are of one form.
+type leg struct {
+	script *lua
+	calls  []*call // those of one group together
+	keys   []string
+	args   []string
 }
 
 // fly sends what waits, batch after batch, until nothing does.
@@ -152,11 +160,11 @@ func (b *batches) next(f *flight) bool {
 	f.batch = f.batch[:0]
 	taken, values := 0, 0
 	for _, c := range b.waiting {
-		if len(f.batch) == maxBatch || len(f.batch) > 0 && values+c.values > maxValues {
+		if len(f.batch) == maxBatch || len(f.batch) > 0 && values+len(c.writes.ends) > maxValues {
 			break
 		}
 		taken++
-		size := c.values // c is another's from the moment it is abandoned
+		size := len(c.writes.ends) // c is another's from the moment it is abandoned
 		if c.state.CompareAndSwap(waiting, sent) {
 			f.batch = append(f.batch, c)
 			values += size
@@ -192,81 +200,129 @@ func (b *batches) flight(client rueidis.Client, f *flight) {
 	clear(f.batch)
 }
 
-// send runs the script for the calls of a flight and gives each its answer.
+// send runs the scripts for the calls of a flight and gives each its answer.
 func (b *batches) send(ctx context.Context, client rueidis.Client, f *flight) {
-	f.pack()
-	text, err := b.take.eval(ctx, client, f.keys, rueidis.BinaryString(f.arg)).ToString()
-	if _, answered := rueidis.IsRedisErr(err); err != nil && !answered {
-		f.arg = nil // the client may still be about to send it
+	f.sort(&b.scripts)
+	commands := f.commands[:0]
+	for i := range f.legs {
+		l := &f.legs[i]
+		commands = append(commands, l.script.named(client, l.keys, l.args...))
+	}
+	f.commands = commands
+	if len(commands) == 1 {
+		f.legs[0].got(ctx, client, client.Do(ctx, commands[0]))
+		return
+	}
+	for i, r := range client.DoMulti(ctx, commands...) {
+		f.legs[i].got(ctx, client, r)
+	}
+}
+
+// got takes in the answer to a leg, which may have to be sent again with the
+// script itself.
+func (l *leg) got(ctx context.Context, client rueidis.Client, r rueidis.RedisResult) {
+	text, err := l.script.again(ctx, client, r, l.keys, l.args...).ToString()
+	if err == nil {
+		err = l.unpack(text)
 	}
 	if err == nil {
-		err = f.unpack(text)
+		return
 	}
-	if err != nil {
-		for _, c := range f.batch {
-			c.text, c.err = "", err
+	_, answered := rueidis.IsRedisErr(err)
+	for _, c := range l.calls {
+		c.text, c.err = "", err
+		if !answered {
+			c.writes = encoded{} // the client may still be about to send it
 		}
 	}
 }
 
-// unpack gives each call its answer: their lengths stand first, and that of an
-// error is negative.
-func (f *flight) unpack(text string) error {
+// unpack gives each call its answer: the server's time and their lengths stand
+// first, and the length of an error is negative.
+func (l *leg) unpack(text string) error {
 	lengths, text, _ := strings.Cut(text, "\n")
-	for i, c := range f.batch {
+	seconds, lengths, _ := strings.Cut(lengths, " ")
+	micros, lengths, _ := strings.Cut(lengths, " ")
+	s, err1 := strconv.ParseInt(seconds, 10, 64)
+	us, err2 := strconv.ParseInt(micros, 10, 64)
+	if err1 != nil || err2 != nil || s < 0 || s > math.MaxInt64/billion-1 || us < 0 || us >= 1e6 {
+		return fmt.Errorf("the script says that the time is %q and %q", seconds, micros)
+	}
+	for i, c := range l.calls {
 		var length string
 		length, lengths, _ = strings.Cut(lengths, " ")
 		n, err := strconv.Atoi(length)
 		size := max(n, -n)
-		if err != nil || size > len(text) {
-			return fmt.Errorf("the script answered for %d of %d keys", i, len(f.batch))
+		if err != nil || size < 0 || size > len(text) {
+			return fmt.Errorf("the script answered for %d of %d keys", i, len(l.calls))
 		}
 		if n < 0 {
 			c.err = refused(strings.TrimPrefix(text[:size], "-"))
 		} else {
-			c.text = text[:size]
+			c.text, c.now = text[:size], s*billion+us*1000
 		}
 		text = text[size:]
 	}
 	if lengths != "" || text != "" {
-		return fmt.Errorf("the script answered for more than %d keys", len(f.batch))
+		return fmt.Errorf("the script answered for more than %d keys", len(l.calls))
 	}
 	return nil
 }
 
-// pack puts the keys and writes of all calls together. Writes that are the same
-// byte by byte, as of many callers with one limit, are sent once.
-func (f *flight) pack() {
-	f.keys, f.from, f.arg = f.keys[:0], f.from[:0], f.arg[:0]
-	var shapes [maxShapes]int // the first calls whose writes are unlike
-	known, at := 0, len(f.batch)+1
-	for i, c := range f.batch {
-		f.keys = append(f.keys, c.key)
-		like := -1
-		for _, n := range shapes[:known] {
-			if bytes.Equal(f.batch[n].writes, c.writes) {
-				like = n
-				break
+// sort puts calls whose writes are of one form into one leg, and in it those
+// whose values are the same, as of many callers with one limit, into a group,
+// whose values are sent once.
+func (f *flight) sort(known *scripts) {
+	legs := 0
+next:
+	for _, c := range f.batch {
+		for i := range f.legs[:legs] {
+			if l := &f.legs[i]; bytes.Equal(l.calls[0].writes.form, c.writes.form) {
+				l.calls = append(l.calls, c)
+				continue next
 			}
 		}
-		if like >= 0 {
-			f.from = append(f.from, f.from[like])
-			f.arg.int(int64(f.from[like]))
-			continue
+		if legs == len(f.legs) {
+			f.legs = append(f.legs, leg{})
 		}
-		if known < maxShapes {
-			shapes[known] = i
-			known++
-		}
-		f.from = append(f.from, at)
-		f.arg.int(int64(at))
-		at += c.values
+		l := &f.legs[legs]
+		l.calls, l.keys, l.args = append(l.calls[:0], c), l.keys[:0], l.args[:0]
+		legs++
 	}
-	at = len(f.batch) + 1
-	for i, c := range f.batch {
-		if f.from[i] == at { // its own
-			f.arg = append(f.arg, c.writes...)
-			at += c.values
+	clear(f.legs[legs:])
+	f.legs = f.legs[:legs]
+	for i := range f.legs {
+		l := &f.legs[i]
+		l.script = known.of(&l.calls[0].writes)
+		for calls := l.calls; len(calls) > 0; {
+			n := 1
+			for j := 1; j < len(calls); j++ {
+				if calls[j].writes.same(&calls[0].writes) {
+					calls[n], calls[j] = calls[j], calls[n]
+					n++
+				}
+			}
+			for _, c := range calls[:n] {
+				l.keys = append(l.keys, c.key)
+			}
+			l.args = append(l.args, strconv.Itoa(n))
+			l.args = calls[0].writes.args(l.args)
+			calls = calls[n:]
 		}
 	}
+}
+
+// same reports whether the values of two of one form are the same.
+func (e *encoded) same(o *encoded) bool {
+	return bytes.Equal(e.values, o.values) && slices.Equal(e.ends, o.ends)
+}
+
+// args appends the values. They last as long as those of e do.
+func (e *encoded) args(to []string) []string {
+	from := 0
+	for _, end := range e.ends {
+		to = append(to, rueidis.BinaryString(e.values[from:end]))
+		from = end
+	}
+	return to
 }

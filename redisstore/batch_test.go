@@ -7,6 +7,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/redis/rueidis"
 
@@ -67,8 +68,9 @@ func (b *batches) length() int {
 	return len(b.waiting)
 }
 
-// TestBatchKeepsCallsApart: of calls that go together each gets its own answer,
-// and the errors of some are not the others'.
+// TestBatchKeepsCallsApart: of calls that go together, of several forms and with
+// different values, each gets its own answer, and the errors of some are not the
+// others'.
 func TestBatchKeepsCallsApart(t *testing.T) {
 	const calls = 3*maxBatch + 5
 	s, server, resume := hung(t)
@@ -83,6 +85,12 @@ func TestBatchKeepsCallsApart(t *testing.T) {
 			w := take
 			w.Do = append([]weir.Act{}, take.Do...)
 			w.Do[1] = weir.Act{Field: take.Do[1].Field, Do: plan.Put, Value: int64(n)}
+			if n%3 == 0 { // of another form
+				w.If = append(w.If[:1:1], weir.Cond{Field: take.Do[2].Field, Cmp: plan.AtMost, OrAbsent: true})
+			}
+			if n%2 == 0 {
+				w.Keep = time.Hour
+			}
 			applied[n], _, errs[n] = s.Apply(context.Background(), key(n), []weir.Write{w}, &states[n])
 		})
 	}
@@ -136,5 +144,30 @@ func TestCallThatLeavesBeforeItIsSent(t *testing.T) {
 	resume()
 	if fields := read(t, s, key); fields != 0 {
 		t.Errorf("a call that had left was applied: %d fields", fields)
+	}
+}
+
+// TestScriptsAreBounded: of ever new forms a store keeps the last ones, and every
+// form has the script that is made for it.
+func TestScriptsAreBounded(t *testing.T) {
+	var n names
+	var s scripts
+	take := takes(t, "10/s burst 20", 1e8, 2e9)[0]
+	for round := range 2 {
+		for guards := range maxScripts + 10 {
+			w := weir.Write{Do: take.Do}
+			for range guards {
+				w.If = append(w.If, take.If[0])
+			}
+			var e encoded
+			n.encode(&e, []weir.Write{w})
+			l := s.of(&e)
+			if again := s.of(&e); again != l || l.source != readForm(e.form).script() {
+				t.Fatalf("round %d: the script for %d guards is another", round, guards)
+			}
+			if len(s.known) > maxScripts || len(s.order) != len(s.known) {
+				t.Fatalf("%d scripts are known, and %d in order", len(s.known), len(s.order))
+			}
+		}
 	}
 }

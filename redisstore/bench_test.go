@@ -181,12 +181,13 @@ func benchPeers(b *testing.B, server *redistest.Server, allow, resend bool, call
 		over, err := client.Do(ctx, client.B().Evalsha().Sha1(minimalSHA.sha).Numkeys(1).Key(plain[key]).Arg(minimalArgs...).Build()).AsInt64()
 		return over <= 0, err
 	}
-	prepared := make([]string, 1<<12) // with as many nonces
+	prepared := make([][]string, 1<<12) // with as many nonces
+	var raw *lua
 	for i := range prepared {
-		body, _ := store.names.encode(nil, withNonce(take))
-		var arg packed
-		arg.int(2)
-		prepared[i] = string(append(arg, body...))
+		var e encoded
+		store.names.encode(&e, withNonce(take))
+		raw = store.batches.scripts.of(&e)
+		prepared[i] = e.args([]string{"1"})
 	}
 	cells := make([]weir.Cells, callers)
 	writes := make([][]weir.Write, callers)
@@ -211,8 +212,8 @@ func benchPeers(b *testing.B, server *redistest.Server, allow, resend bool, call
 		{"raw", func(ctx context.Context, worker, key int) (bool, error) {
 			n := next[worker*16]
 			next[worker*16]++
-			answer, err := client.Do(ctx, client.B().Evalsha().Sha1(store.batches.take.sha).Numkeys(1).Key(texts[key]).Arg(prepared[(n+worker*64)%len(prepared)]).Build()).ToString()
-			return err == nil && !strings.HasSuffix(answer, " -1"), err
+			answer, err := client.Do(ctx, client.B().Evalsha().Sha1(raw.sha).Numkeys(1).Key(texts[key]).Arg(prepared[(n+worker*64)%len(prepared)]...).Build()).ToString()
+			return err == nil && !strings.Contains(answer, "\n-1"), err
 		}},
 		{"minimal", func(_ context.Context, _, key int) (bool, error) { return evalMinimal(key) }},
 	}
@@ -262,18 +263,20 @@ func BenchmarkClient(b *testing.B) {
 	var n names
 	b.Run("encode", func(b *testing.B) {
 		b.ReportAllocs()
-		var buf packed
+		var e encoded
 		for b.Loop() {
 			w[0].Nonce++
-			buf, _ = n.encode(buf[:0], w)
+			n.encode(&e, w)
 		}
 	})
 	b.Run("decode", func(b *testing.B) {
 		b.ReportAllocs()
 		var state weir.Cells
+		var e encoded
+		n.encode(&e, w[1:])
 		for b.Loop() {
 			state.Reset()
-			if _, err := n.decode("rate.t 1796000000123456789 rate.i 1000 rate.d 1000000000 rate.r 0 1796000000 123456 0", &state); err != nil {
+			if _, err := n.decode("0 1796000000123456789 1000 1000000000 rate.r 0", e.fields, &state); err != nil {
 				b.Fatal(err)
 			}
 			w[0].Apply(&state, 1)

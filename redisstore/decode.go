@@ -3,7 +3,6 @@ package redisstore
 import (
 	"errors"
 	"fmt"
-	"math"
 	"strconv"
 	"strings"
 
@@ -16,39 +15,41 @@ const ring = "w"
 
 // reply is what the script answers, without the fields.
 type reply struct {
-	now     int64 // Unix nanoseconds
-	applied int   // index, or -1
-	again   bool  // it had been applied before
+	applied int  // index, or -1
+	again   bool // it had been applied before
 }
 
-// decode reads the script's answer: the fields of the item with their values,
-// the server's seconds and microseconds, and which write was applied. It fills
-// state with the fields of limits that this process has; what else the item
+// decode reads the script's answer: which write was applied, the values of the
+// fields that the writes name, and the names and values of the other fields. It
+// fills state with the fields of limits that this process has; what else the item
 // holds is left alone.
-func (n *names) decode(text string, state *weir.Cells) (r reply, err error) {
-	text, which, ok1 := cutLast(text)
-	text, micros, ok2 := cutLast(text)
-	fields, seconds, ok3 := cutLast(text)
-	if !ok3 {
-		fields, seconds = "", text // no fields
+func (n *names) decode(text string, named []weir.Field, state *weir.Cells) (r reply, err error) {
+	which, text, more := strings.Cut(text, " ")
+	which, r.again = strings.CutPrefix(which, "=")
+	if r.applied, err = strconv.Atoi(which); err != nil {
+		return r, fmt.Errorf("the script's answer begins with %q", which)
 	}
-	if which, r.again = strings.CutPrefix(which, "="); !ok1 || !ok2 {
-		return r, errors.New("the script's answer is too short")
+	var value string
+	for _, f := range named {
+		if !more {
+			return r, errors.New("the script's answer is too short")
+		}
+		if value, text, more = strings.Cut(text, " "); value == "" {
+			continue // absent
+		}
+		v, err := integer(value)
+		if err != nil {
+			return r, notInteger(f.Text(), value)
+		}
+		state.Set(f, v)
 	}
-	r.applied, err = strconv.Atoi(which)
-	s, err1 := strconv.ParseInt(seconds, 10, 64)
-	us, err2 := strconv.ParseInt(micros, 10, 64)
-	if err != nil || err1 != nil || err2 != nil || s < 0 || s > math.MaxInt64/billion-1 || us < 0 || us >= 1e6 {
-		return r, fmt.Errorf("the script's answer ends in %q", seconds+" "+micros+" "+which)
-	}
-	r.now = s*billion + us*1000
 	n.mu.RLock()
 	defer n.mu.RUnlock()
-	for fields != "" {
-		var name, value string
+	for more {
+		var name string
 		var paired bool
-		name, fields, paired = strings.Cut(fields, " ")
-		value, fields, _ = strings.Cut(fields, " ")
+		name, text, paired = strings.Cut(text, " ")
+		value, text, more = strings.Cut(text, " ")
 		if !paired {
 			return r, errors.New("another program has written a field with a space in it to an item; remove the field")
 		}
@@ -61,11 +62,15 @@ func (n *names) decode(text string, state *weir.Cells) (r reply, err error) {
 		}
 		v, err := integer(value)
 		if err != nil {
-			return r, fmt.Errorf("field %q of an item holds %q, not an integer of 64 bits: another program writes to this key, or by hand; remove the field", name, value)
+			return r, notInteger(name, value)
 		}
 		state.Set(f, v)
 	}
 	return r, nil
+}
+
+func notInteger(name, value string) error {
+	return fmt.Errorf("field %q of an item holds %q, not an integer of 64 bits: another program writes to this key, or by hand; remove the field", name, value)
 }
 
 // integer reads an integer as the script and the server write it: an integer that
@@ -76,12 +81,4 @@ func integer(text string) (int64, error) {
 		err = strconv.ErrSyntax
 	}
 	return v, err
-}
-
-func cutLast(s string) (before, after string, found bool) {
-	i := strings.LastIndexByte(s, ' ')
-	if i < 0 {
-		return s, "", false
-	}
-	return s[:i], s[i+1:], true
 }

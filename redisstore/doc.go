@@ -4,8 +4,8 @@
 // The hash account#customer-42 holds every limit of that caller as plain
 // numbers: its field "reservations.t" is when the bucket is full again, in Unix
 // nanoseconds. What a take means is decided elsewhere; this package only carries
-// guarded writes, whatever the algorithm and however many limits, to one Lua
-// script that compares and changes such fields in one step.
+// guarded writes, whatever the algorithm and however many limits, to a Lua script
+// that compares and changes such fields in one step.
 //
 //	store, err := redisstore.Open("redis://127.0.0.1:6379", redisstore.Options{})
 //	limiter := weir.NewLimiter(store, weir.Options{})
@@ -38,10 +38,16 @@
 //
 // # Load
 //
-// Calls that come while others are on their way go to the server together, in
-// one script for up to 32 items: that spares the server a quarter of its work,
-// and the client more. A lone call waits for nothing. In a cluster every call
-// goes by itself, since its key decides where.
+// Calls that come while others are on their way go to the server together, up to
+// 32 in one script, or one for each form of their writes: that spares the server
+// half of its work, and the client more. A lone call waits for nothing. In a
+// cluster every call goes by itself, since its key decides where.
+//
+// A form is what writes are but for names of fields and numbers, and each has a
+// script of its own, of two or three kilobytes, which the server keeps until it
+// restarts (Redis 7.4 forgets those of long ago). How many there are depends on
+// the kinds of limits that share an item, some dozens in all, and not on how
+// many callers, limits or calls.
 //
 // # Expiry
 //

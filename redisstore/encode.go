@@ -3,6 +3,7 @@ package redisstore
 import (
 	"encoding/binary"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -12,23 +13,11 @@ import (
 	"github.com/weirlabs/weir/internal/plan"
 )
 
-// billion is where the script takes numbers apart.
+// billion is a second in nanoseconds.
 const billion = int64(1e9)
 
-// The operators and verbs of the script.
-const (
-	opText    = 0
-	opAtMost  = 1
-	opAbove   = 2
-	opEqual   = 3
-	opAbsent  = 4
-	opRel     = 8
-	verbPut   = 0
-	verbRel   = 1
-	verbAdd   = 2
-	verbDrop  = 3
-	certainly = math.MaxInt64 - 1_600_000_000*billion // more than this beyond now is beyond int64
-)
+// certainly: more than this beyond now is beyond int64.
+const certainly = math.MaxInt64 - 1_600_000_000*billion
 
 // names remembers how fields are written. It holds one entry for each field of
 // each limit that this process has, and one for all windows of a limit.
@@ -38,8 +27,8 @@ type names struct {
 	fields map[string]weir.Field
 }
 
-// text is f.Text(). The caller holds mu for reading.
-func (n *names) text(f weir.Field) string {
+// append appends f.Text(). The caller holds mu for reading.
+func (n *names) append(b []byte, f weir.Field) []byte {
 	window := f.Window
 	f.Window = 0
 	text, ok := n.texts[f]
@@ -48,10 +37,11 @@ func (n *names) text(f weir.Field) string {
 		text = n.learn(f)
 		n.mu.RLock()
 	}
+	b = append(b, text...)
 	if text[len(text)-1] == ':' {
-		return text + strconv.FormatUint(uint64(window), 10)
+		b = strconv.AppendUint(b, uint64(window), 10)
 	}
-	return text
+	return b
 }
 
 // field is weir.ParseField(text). The caller holds mu for reading.
@@ -94,38 +84,34 @@ func (n *names) learn(f weir.Field) string {
 	return text
 }
 
-// encode packs the writes of one call for the script: their number, their
-// nonces, and then for each its time to live in milliseconds and the numbers of
-// guards and actions before those. It appends to b, and also counts the values.
-func (n *names) encode(b packed, tries []weir.Write) (packed, int) {
-	if b == nil {
-		b = make(packed, 0, 64+128*len(tries))
-	}
-	b.int(int64(len(tries)))
-	values := 1 + 4*len(tries)
-	for i := range tries {
-		if creates(&tries[i]) {
-			b.nonce(tries[i].Nonce)
-		} else {
-			b.nonce(0)
-		}
-	}
+// encoded is the writes of one call, as a script gets them.
+type encoded struct {
+	form   []byte       // what the script is made for: see readForm
+	values []byte       // what it is given, one after the other
+	ends   []int        // where each of them ends
+	fields []weir.Field // that the writes name, in the order in which they first do
+}
+
+// encode takes the writes of one call apart.
+func (n *names) encode(e *encoded, tries []weir.Write) {
+	e.form, e.values, e.ends, e.fields = e.form[:0], e.values[:0], e.ends[:0], e.fields[:0]
 	n.mu.RLock()
 	defer n.mu.RUnlock()
+	e.op(len(tries))
 	for i := range tries {
 		w := &tries[i]
-		values += 4 * (len(w.If) + len(w.Do))
-		b.decimal(milliseconds(w.Keep))
-		b.int(int64(len(w.If)))
-		b.int(int64(len(w.Do)))
+		nonce := w.Nonce
+		if !creates(w) {
+			nonce = 0
+		}
+		e.begin(nonce, milliseconds(w.Keep), len(w.If), len(w.Do))
 		for j := range w.If {
-			b.guard(n, &w.If[j])
+			e.guard(n, &w.If[j])
 		}
 		for j := range w.Do {
-			b.act(n, &w.Do[j])
+			e.act(n, &w.Do[j])
 		}
 	}
-	return b, values
 }
 
 // creates reports whether a write leaves something on an item. A write that only
@@ -150,119 +136,102 @@ func milliseconds(keep time.Duration) int64 {
 	return max(ms, 1000)
 }
 
-// packed is a row of MessagePack values.
-type packed []byte
+// op is one number of the form.
+func (e *encoded) op(v int) { e.form = binary.AppendUvarint(e.form, uint64(v)) }
 
-func (b *packed) guard(n *names, g *weir.Cond) {
-	var op, less int64
+// end ends a value.
+func (e *encoded) end() { e.ends = append(e.ends, len(e.values)) }
+
+func (e *encoded) value(text string) {
+	e.values = append(e.values, text...)
+	e.end()
+}
+
+func (e *encoded) number(v int64) {
+	e.values = strconv.AppendInt(e.values, v, 10)
+	e.end()
+}
+
+// begin is what stands before the guards and actions of a write.
+func (e *encoded) begin(nonce uint64, keep int64, guards, acts int) {
+	if nonce == 0 {
+		e.op(0)
+	} else {
+		e.op(1)
+		e.nonce(nonce)
+	}
+	e.number(keep)
+	e.op(guards)
+	e.op(acts)
+}
+
+// field is the number of a field in the form. Where it is a new one, its name is
+// a value.
+func (e *encoded) field(n *names, f weir.Field) {
+	at := slices.Index(e.fields, f)
+	if at < 0 {
+		at = len(e.fields)
+		e.fields = append(e.fields, f)
+		e.values = n.append(e.values, f)
+		e.end()
+	}
+	e.op(at)
+}
+
+func (e *encoded) guard(n *names, g *weir.Cond) {
 	rel, value := g.Rel, g.Value
 	if rel && value > certainly {
 		rel, value = false, math.MaxInt64
 	}
-	switch g.Cmp {
-	case plan.AtMost:
-		op = opAtMost
-	case plan.Above:
-		op = opAbove
-	case plan.AtLeast:
-		op, less = opAbove, 1 // v >= c is v > c-1
-	case plan.Equal:
-		op = opEqual
-		if !rel && !g.OrAbsent && g.Field.Kind != plan.Clock {
-			b.string(n.text(g.Field))
-			b.int(opText)
-			b.decimal(value)
-			b.int(0)
-			return
-		}
+	op := int(g.Cmp)
+	switch {
+	case rel:
+		op |= opRel
+	case g.Cmp == plan.Equal && g.Field.Kind != plan.Clock:
+		op |= opText
+	case -small < value && value < small:
+		op |= opSmall
 	}
 	if g.OrAbsent {
-		op += opAbsent
-	}
-	if rel {
-		op += opRel
+		op |= opAbsent
 	}
 	if g.Field.Kind == plan.Clock {
-		b.string("")
+		e.op(op | opClock)
 	} else {
-		b.string(n.text(g.Field))
+		e.op(op)
+		e.field(n, g.Field)
 	}
-	b.int(op)
-	b.int(value / billion)
-	b.int(value%billion - less)
+	e.number(value)
 }
 
-func (b *packed) act(n *names, a *weir.Act) {
-	b.string(n.text(a.Field))
+func (e *encoded) act(n *names, a *weir.Act) {
 	switch {
-	case a.Do == plan.Add:
-		b.int(verbAdd)
-		b.split(a.Value)
 	case a.Do == plan.Remove:
-		b.int(verbDrop)
-		b.split(0)
-	case a.Rel:
-		b.int(verbRel)
-		b.split(a.Value)
-	default:
-		b.int(verbPut)
-		b.decimal(a.Value)
-		b.int(0)
-	}
-}
-
-func (b *packed) split(v int64) {
-	b.int(v / billion)
-	b.int(v % billion)
-}
-
-func (b *packed) int(v int64) {
-	switch {
-	case -32 <= v && v <= 127:
-		*b = append(*b, byte(v))
-	case math.MinInt32 <= v && v <= math.MaxInt32:
-		*b = binary.BigEndian.AppendUint32(append(*b, 0xd2), uint32(v))
-	default:
-		*b = binary.BigEndian.AppendUint64(append(*b, 0xd3), uint64(v))
-	}
-}
-
-func (b *packed) string(s string) {
-	b.head(len(s))
-	*b = append(*b, s...)
-}
-
-// head begins a string of at most 64 KiB: the longest name of a field has a few
-// dozen bytes.
-func (b *packed) head(length int) {
-	if length < 32 {
-		*b = append(*b, 0xa0|byte(length))
+		e.op(verbDrop)
+		e.field(n, a.Field)
 		return
+	case a.Do == plan.Add && -fewest < a.Value && a.Value < fewest:
+		e.op(verbFew)
+	case a.Do == plan.Add:
+		e.op(verbAdd)
+	case a.Rel:
+		e.op(verbLater)
+	default:
+		e.op(verbPut)
 	}
-	*b = append(*b, 0xda, byte(length>>8), byte(length))
-}
-
-// decimal packs a number as its text.
-func (b *packed) decimal(v int64) {
-	var digits [20]byte
-	text := strconv.AppendInt(digits[:0], v, 10)
-	b.head(len(text))
-	*b = append(*b, text...)
+	e.field(n, a.Field)
+	e.number(a.Value)
 }
 
 const alphabet = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
 
-// nonce packs a nonce as twelve characters, of which the last is a comma: so
-// none can be found across two of them. No nonce is an empty string.
-func (b *packed) nonce(nonce uint64) {
-	if nonce == 0 {
-		b.head(0)
-		return
-	}
-	b.head(12)
+// nonce is twelve characters, of which the last is a comma: so none can be found
+// across two of them.
+func (e *encoded) nonce(nonce uint64) {
 	for range 11 {
-		*b = append(*b, alphabet[nonce&63])
+		e.values = append(e.values, alphabet[nonce&63])
 		nonce >>= 6
 	}
-	*b = append(*b, ',')
+	e.values = append(e.values, ',')
+	e.end()
 }

@@ -156,7 +156,9 @@ func TestCase_B149_B151_ALostReplyIsChargedOnce(t *testing.T) {
 	w := write(add(b.count, 1))
 	w.If = []weir.Cond{{Field: b.count, Cmp: plan.AtMost, Value: 0, OrAbsent: true}}
 	w.Nonce = 99
-	b.apply() // connected
+	if err := try(b.store, weir.NewKey("account", "customer-41"), w); err != nil {
+		t.Fatal(err) // connected, and the server knows the script
+	}
 	p.LoseReply("EVALSHA")
 	if err := try(b.store, b.key, w); !errors.Is(err, weir.ErrOutcomeUnknown) {
 		t.Fatalf("a lost reply is %v", err)

@@ -1,151 +1,347 @@
 package redisstore
 
-// script serves several calls in one: for each key it applies the first of some
-// writes that holds to the hash of that name, and answers the item as it was
-// before. The caller works out what the item is afterwards: it has the write.
-// ARGV[1] is MessagePack, one value after the other: first, for each key, where
-// its writes begin; then the writes, as packed by encode. All answers come in one
-// text, after their lengths and a newline; the length of an error is negative.
+import (
+	"fmt"
+	"strings"
+
+	"github.com/weirlabs/weir/internal/plan"
+)
+
+// A script is made for one form of writes: all of them but names of fields and
+// numbers. A store meets few forms, such as those of a bucket that is full, of
+// one in use, and of both offered together; what is known of a form when its
+// script is made costs a server nothing later.
 //
-// A number is taken apart into billions and the rest (xh, xl); both parts and
-// their differences are exact in doubles, or so far from zero that only their
-// sign matters. x0 is the text that was taken apart last, since guards and
-// actions often look at one field one after the other; f0 is the field that a
-// guard compared last, whose text that is; at is where the field that was looked
-// for last stands in the item, for the same reason.
+// For each of KEYS a script applies the first of the writes that holds to the
+// hash of that name, and answers the item as it was before. The caller works out
+// what the item is afterwards: it has the write. ARGV is one group after the
+// other: for how many keys, and the values of their writes, in the order in which
+// encode meets them; the name of a field is the value that stands before its
+// first use.
 //
-// A guard is field, operator, billions, rest: operator 0 compares texts, 1 is
-// at most, 2 above and 3 equal; 4 more is "or absent", 8 more is relative to
-// now. The field "" is the clock. An action is field, verb, billions, rest: verb
-// 0 puts the text that stands in place of billions, 1 puts a number relative to
-// now, 2 adds and 3 removes. Putting what is there already is left out. To add to
-// one field, and nothing else, is left to the server.
+// All answers come in one text. Its first line is the server's seconds and
+// microseconds and the length of each answer, negative for an error. An answer is
+// the write that was applied ("=" before it: it had been already), the values of
+// the fields that the writes name, nothing for one that is absent, and then name
+// and value of every other field.
 //
-// All is worked out before anything is written, and sums stay at the ends of
-// int64. Of the commands that write, only HSET and HINCRBY can be refused by a
-// server without memory, and they come first. An error of one key is the answer for that
-// key and touches no other. An item of which nothing is left but its nonces goes
-// after a minute, which is longer than anybody repeats a write.
-const script = `local call=redis.call
+// A script compares in doubles. They order two numbers that are more than 4096
+// apart, whatever their size, since a number of 64 bits is at most 1024 off as a
+// double and "now" little more; and any two of which one is below 2^52. In
+// between, diff takes both apart into billions and the rest: their differences
+// are exact, or so far from zero that only the sign matters. Sums are made in
+// the same way, or by HINCRBY where they can't leave int64, and stay at its ends.
+//
+// All is worked out before anything is written. Of the commands that write, only
+// HSET and HINCRBY can be refused by a server without memory: one of them comes
+// first. An error of one key is the answer for that key and touches no other. An
+// item of which nothing is left but its nonces goes after a minute, which is
+// longer than anybody repeats a write.
+const (
+	beginning = `local call=redis.call
 local T=call('TIME')
-local p={cmsgpack.unpack(ARGV[1])}
 local S,U=T[1]+0,T[2]*1000
-local sub,concat=string.sub,table.concat
-local function one(K,q)
-  local h=call('HGETALL',K)
-  local n=#h
-  local tries,done,ring=p[q],'-1'
-  for i=1,n,2 do if h[i]=='w' then ring=h[i+1] break end end
-  if ring then
-    for i=q+1,q+tries do
-      if p[i]~='' and string.find(ring,p[i],1,true) then done='='..i-q-1 tries=0 break end
-    end
-  end
-  local j,at,f0,x0,xh,xl=q+tries+1,1
-  for try=1,tries do
-    local keep,guards,acts,ok=p[j],j+4*p[j+1],p[j+2],true
-    for g=j+3,guards+2,4 do
-      local f,o,a,b=p[g],p[g+1],p[g+2],p[g+3]
-      local i,x=at
-      repeat
-        if h[i]==f then x=h[i+1] at=i break end
-        i=i+2
-        if i>n then i=1 end
-      until i==at
-      if o==0 then
-        if x~=a then ok=false break end
-      else
-        if o>=8 then o=o-8 a=a+S b=b+U end
-        local absent=o>=4
-        if absent then o=o-4 end
-        if f=='' then x=f xh=S xl=U x0=x end
-        if x then
-          f0=f
-          if x~=x0 then
-            x0=x
-            if #x<16 then xh,xl=0,x+0
-            else
-              xh,xl=sub(x,1,-10)+0,sub(x,-9)+0
-              if xh<0 then xl=-xl end
-            end
-          end
-          a=(xh-a)*1e9+(xl-b)
-          if o==1 then ok=a<=0 elseif o==2 then ok=a>0 else ok=a==0 end
-        else ok=absent end
-        if not ok then break end
-      end
-    end
-    j=guards+3
-    if ok then
-      done=try==1 and '0' or try-1
-      local nonce,f,o,a,b=p[q+try],p[j],p[j+1],p[j+2],p[j+3]
-      if acts==1 and o==2 and nonce=='' and f==f0 and a<9e6 and a>-9e6 and xh<9e9 and xh>-9e9 then
-        if a~=0 or b~=0 then call('HINCRBY',K,f,a*1e9+b) end
-        call('PEXPIRE',K,keep)
-        break
-      end
-      local w,k,gone={'HSET',K},2
-      if nonce~='' then
-        if ring then nonce=nonce..sub(ring,1,36) end
-        w[3]='w' w[4]=nonce k=4
-      end
-      for g=j,j+4*acts-1,4 do
-        local f,o,a,b=p[g],p[g+1],p[g+2],p[g+3]
-        local i,x=at
-        repeat
-          if h[i]==f then x=h[i+1] at=i break end
-          i=i+2
-          if i>n then i=1 end
-        until i==at
-        if o==3 then
-          gone=gone or {'HDEL',K}
-          gone[#gone+1]=f
-          a=x
-        elseif o>0 then
-          if o==1 then a=S+a b=U+b
-          elseif x then
-            if x~=x0 then
-              x0=x
-              if #x<16 then xh,xl=0,x+0
-              else
-                xh,xl=sub(x,1,-10)+0,sub(x,-9)+0
-                if xh<0 then xl=-xl end
-              end
-            end
-            a=xh+a b=xl+b
-          end
-          local r=b%1e9
-          a=a+(b-r)/1e9
-          if a==S then a=T[1]..sub(r+1e9,2)
-          elseif a>9223372035 and (a>9223372036 or r>854775807) then a='9223372036854775807'
-          elseif a>0 then a=a..sub(r+1e9,2)
-          elseif a==0 then a=string.format('%d',r)
-          elseif a< -9223372036 and (a< -9223372037 or r<145224192) then a='-9223372036854775808'
-          else
-            if r>0 then a=a+1 r=1e9-r end
-            if a==0 then a=string.format('-%d',r) else a=string.format('%d%09d',a,r) end
-          end
-        end
-        if a~=x then w[k+1]=f w[k+2]=a k=k+2 end
-      end
-      if k>2 then call(unpack(w)) end
-      if gone then
-        call(unpack(gone))
-        if ring and call('HLEN',K)==1 then keep='60000' end
-      end
-      call('PEXPIRE',K,keep)
-      break
-    end
-    j=j+4*acts
-  end
-  h[n+1]=T[1] h[n+2]=T[2] h[n+3]=done
-  return concat(h,' ',h[1]=='w' and 3 or 1)
+local N=S*1e9+U
+local A,b=ARGV,1
+local sub,find,concat=string.sub,string.find,table.concat
+`
+	// split is the billions of x and the rest.
+	split = `local function split(x)
+if #x<16 then return 0,x+0 end
+local h,l=sub(x,1,-10)+0,sub(x,-9)+0
+if h<0 then l=-l end
+return h,l
 end
-local answers,lengths={},{}
-for i=1,#KEYS do
-  local ok,a=pcall(one,KEYS[i],p[i])
-  if not ok and type(a)=='table' then a=a.err end
-  answers[i]=a
-  lengths[i]=ok and #a or -#a
+`
+	// diff is x less the sum of y and of p billions and q.
+	diff = `local function diff(x,y,p,q)
+local h,l=split(x)
+local c,d=split(y)
+return (h-c-p)*1e9+(l-d-q)
 end
-return concat(lengths,' ')..'\n'..concat(answers)`
+`
+	// clock is diff of now.
+	clock = `local function clock(y,p,q)
+local c,d=split(y)
+return (S-c-p)*1e9+(U-d-q)
+end
+`
+	// sum is the text of y and p billions and q.
+	sum = `local function sum(y,p,q)
+local a,b=split(y)
+a=a+p b=b+q
+local r=b%1e9
+a=a+(b-r)/1e9
+if a==S then return T[1]..sub(r+1e9,2) end
+if a>9223372035 and (a>9223372036 or r>854775807) then return '9223372036854775807' end
+if a>0 then return a..sub(r+1e9,2) end
+if a==0 then return string.format('%d',r) end
+if a< -9223372036 and (a< -9223372037 or r<145224192) then return '-9223372036854775808' end
+if r>0 then a=a+1 r=1e9-r end
+if a==0 then return string.format('-%d',r) end
+return string.format('%d%09d',a,r)
+end
+`
+	ending = `for i=k+1,k+n do
+local ok,a=pcall(one,KEYS[i])
+if not ok and type(a)=='table' then a=a.err end
+answers[i]=a
+lengths[i]=ok and #a or -#a
+end
+k=k+n
+b=b+%d
+end
+return T[1]..' '..T[2]..' '..concat(lengths,' ')..'\n'..concat(answers)`
+)
+
+// few reports whether values and fields have variables of their own.
+func (f *form) few() bool { return len(f.kinds) <= locals }
+
+// variable is that of a value (c), a field's text (v) or its number (x).
+func (f *form) variable(letter byte, n int) string {
+	if f.few() {
+		return fmt.Sprintf("%c%d", letter, n)
+	}
+	return fmt.Sprintf("%c[%d]", letter, n)
+}
+
+func (f *form) v(field int) string { return f.variable('v', field+1) }
+func (f *form) x(field int) string { return f.variable('x', field+1) }
+
+// arg is a value as it was sent.
+func arg(value int) string { return fmt.Sprintf("A[b+%d]", value) }
+
+// ready is a value as it is made ready for all keys of a group.
+func (f *form) ready(value int) string {
+	switch f.kinds[value-1] {
+	case number:
+		return arg(value) + "+0"
+	case fromNow:
+		return arg(value) + "+N"
+	case ofNow:
+		return "clock(" + arg(value) + ",0,0)"
+	case nowToNow:
+		return "clock(" + arg(value) + ",S,U)"
+	}
+	return arg(value)
+}
+
+// c is a value that was made ready.
+func (f *form) c(value int) string {
+	if f.few() {
+		return f.variable('c', value)
+	}
+	return "(" + f.ready(value) + ")"
+}
+
+// list is what each gives for 1 to n, with commas.
+func list(n int, each func(int) string) string {
+	all := make([]string, n)
+	for i := range all {
+		all[i] = each(i + 1)
+	}
+	return strings.Join(all, ",")
+}
+
+// script is the script for a form.
+func (f *form) script() string {
+	var s strings.Builder
+	line := func(format string, args ...any) { fmt.Fprintf(&s, format+"\n", args...) }
+	values := list(len(f.kinds), f.c)
+	switch {
+	case !f.few():
+		line("local at")
+	case values != "":
+		line("local %s", values)
+	}
+	f.one(line)
+	line("local answers,lengths,k={},{},0")
+	line("while k<#KEYS do")
+	line("local n=A[b]+0")
+	switch {
+	case !f.few():
+		line("at={}")
+		for i, name := range f.names {
+			line("at[%s]=%d", arg(name), i+1)
+		}
+	case values != "":
+		line("%s=%s", values, list(len(f.kinds), f.ready))
+	}
+	line(ending, len(f.kinds)+1)
+	script := s.String()
+	for _, function := range []string{sum, clock, diff, split} {
+		if name, _, _ := strings.Cut(strings.TrimPrefix(function, "local function "), "("); strings.Contains(script, name+"(") {
+			script = function + script // each costs a little in every run
+		}
+	}
+	return beginning + script
+}
+
+// one is the function that decides one key.
+func (f *form) one(line func(string, ...any)) {
+	line("local function one(K)")
+	line("local h=call('HGETALL',K)")
+	line("local done,m='-1',0")
+	f.find(line)
+	for i, math := range f.math {
+		if math {
+			line("%s%s=%s and %s+0", f.local(), f.x(i), f.v(i), f.v(i))
+		}
+	}
+	word := "if"
+	for i, t := range f.tries {
+		if t.nonce > 0 {
+			line("%s w and find(w,%s,1,true) then", word, f.c(t.nonce))
+			line("done='=%d'", i)
+			word = "elseif"
+		}
+	}
+	for i, t := range f.tries {
+		line("%s %s then", word, f.holds(t.guards))
+		line("done='%d'", i)
+		f.apply(&t, line)
+		word = "elseif"
+	}
+	if word == "elseif" {
+		line("end")
+	}
+	rest := "(m>0 and ' '..concat(h,' ',1,m) or '')"
+	if f.few() {
+		named := ""
+		for i := range f.names {
+			named += "' '..(" + f.v(i) + " or '').."
+		}
+		line("return done..%s%s", named, rest)
+	} else {
+		line("for i=1,%d do v[i]=v[i] or '' end", len(f.names))
+		line("return done..' '..concat(v,' ')..%s", rest)
+	}
+	line("end")
+}
+
+// local declares a variable, unless it stands in a table.
+func (f *form) local() string {
+	if f.few() {
+		return "local "
+	}
+	return ""
+}
+
+// find sorts the item's fields: those that the form names become variables, and
+// the others stay in h, m texts in all.
+func (f *form) find(line func(string, ...any)) {
+	var found []string
+	switch {
+	case !f.few():
+		line("local v,x={},{}")
+		found = append(found, "at[f] then v[at[f]]=a")
+	case len(f.names) > 0:
+		line("local %s", list(len(f.names), func(i int) string { return f.v(i - 1) }))
+		for i, name := range f.names {
+			found = append(found, "f=="+f.c(name)+" then "+f.v(i)+"=a")
+		}
+	}
+	if f.ring {
+		line("local w")
+		found = append(found, "f=='w' then w=a")
+	}
+	if len(found) == 0 {
+		line("m=#h")
+		return
+	}
+	line("for i=1,#h,2 do")
+	line("local f,a=h[i],h[i+1]")
+	line("if %s", strings.Join(found, "\nelseif "))
+	line("else h[m+1]=f h[m+2]=a m=m+2 end")
+	line("end")
+}
+
+// holds is the condition under which all guards hold.
+func (f *form) holds(guards []part) string {
+	all := []string{"true"}
+	for _, g := range guards {
+		all = append(all, f.guard(g))
+	}
+	return strings.Join(all[min(1, len(guards)):], " and ")
+}
+
+func (f *form) guard(g part) string {
+	cmp := plan.Cmp(g.op & opCmp)
+	sign, c := map[plan.Cmp]string{plan.AtMost: "<=", plan.Above: ">", plan.AtLeast: ">=", plan.Equal: "=="}[cmp], f.c(g.value)
+	if g.op&opClock != 0 {
+		return c + sign + "0"
+	}
+	v, x := f.v(g.field), f.x(g.field)
+	holds := x + sign + c
+	switch {
+	case g.op&opText != 0:
+		holds = v + "==" + c
+	case g.op&opSmall == 0:
+		far := map[plan.Cmp]string{plan.AtMost: "< -4096 or ", plan.Above: ">4096 or ", plan.AtLeast: ">4096 or "}[cmp]
+		if far != "" {
+			far = x + "-" + c + far
+		}
+		now := "0,0"
+		if g.op&opRel != 0 {
+			now = "S,U"
+		}
+		holds = fmt.Sprintf("(%s%s-%s>=-4096 and %s-%s<=4096 and diff(%s,%s,%s)%s0)", far, x, c, x, c, v, arg(g.value), now, sign)
+	}
+	switch {
+	case g.op&opAbsent != 0:
+		return "(not " + v + " or " + holds + ")"
+	case g.op&opText != 0:
+		return holds
+	}
+	return v + " and " + holds
+}
+
+// apply is what a write does.
+func (f *form) apply(t *try, line func(string, ...any)) {
+	call := func(command string, args ...string) string {
+		command = "'" + command + "',K," + strings.Join(args, ",")
+		if f.few() {
+			return "call(" + command + ")"
+		}
+		return "call(unpack{" + command + "})"
+	}
+	var put, drop []string
+	if t.nonce > 0 {
+		c := f.c(t.nonce)
+		put = append(put, "'w'", "w and "+c+"..sub(w,1,36) or "+c)
+	}
+	for _, a := range t.acts {
+		name := f.c(f.names[a.field])
+		if a.op == verbDrop {
+			drop = append(drop, name)
+			continue
+		}
+		c := f.c(a.value)
+		switch a.op {
+		case verbLater:
+			c = "sum(" + c + ",S,U)"
+		case verbAdd, verbFew:
+			v := f.v(a.field)
+			c = v + " and sum(" + v + ",split(" + c + ")) or " + c
+		}
+		put = append(put, name, c)
+	}
+	if t.increments() {
+		a := t.acts[0]
+		line("if not %s or %s<9e18 and %s>-9e18 then %s else", f.v(a.field), f.x(a.field), f.x(a.field), call("HINCRBY", f.c(f.names[a.field]), f.c(a.value)))
+	}
+	if len(put) > 0 {
+		line("%s", call("HSET", put...))
+	}
+	if t.increments() {
+		line("end")
+	}
+	if len(drop) > 0 {
+		line("%s", call("HDEL", drop...))
+	}
+	keep := f.c(t.keep)
+	if t.removes() {
+		keep = "w and call('HLEN',K)==1 and '60000' or " + keep
+	}
+	line("call('PEXPIRE',K,%s)", keep)
+}

@@ -126,6 +126,16 @@ func TestScriptIsExact(t *testing.T) {
 		// Guards that all hold, with an addition; then one after the other.
 		var state weir.Cells
 		state.Set(b.t, have)
+		// An addition by itself, which the server may do.
+		alone := write(add(b.t, want))
+		_, now, got := b.apply(alone)
+		alone.Apply(&state, now)
+		expect, _ := state.Get(b.t)
+		if v, _ := got.Get(b.t); v != expect || b.stored("rate.t") != strconv.FormatInt(expect, 10) {
+			t.Fatalf("%d plus %d: the answer says %d, stored is %s, want %d", have, want, v, b.stored("rate.t"), expect)
+		}
+		b.must(write(put(b.t, have)))
+		state.Set(b.t, have)
 		for cmp := plan.AtMost; cmp <= plan.Equal; cmp++ {
 			for _, rel := range []bool{false, true} {
 				if rel && want > math.MaxInt64-4e18 && want < math.MaxInt64-1_600_000_000e9 {
@@ -154,6 +164,8 @@ func TestScriptIsExact(t *testing.T) {
 			}
 		}
 	}
+	pair(1<<62, 1<<62)
+	pair(-1<<62, -1<<62-1)
 	for _, have := range values {
 		pair(have, values[random.IntN(len(values))])
 		pair(values[random.IntN(len(values))], have)

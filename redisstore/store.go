@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -36,8 +37,8 @@ type Options struct {
 	Resend bool
 
 	// OneByOne sends every call as a script of its own. Without it, calls that
-	// wait at the same time share a script, which spares a server a quarter of
-	// its work. Needed only where something between shares keys out to several
+	// wait at the same time share a script, which spares a server half of its
+	// work. Needed only where something between shares keys out to several
 	// servers by itself: to a proxy of that kind, several keys in one script are
 	// wrong, and [Store.Check] finds that out. A cluster client needs no setting:
 	// its calls always go one by one.
@@ -107,7 +108,7 @@ func newStore(o Options) (*Store, error) {
 		resend:   o.Resend,
 		observer: o.Observer,
 		put:      newLua(putScript),
-		batches:  batches{take: newLua(script), oneByOne: o.OneByOne},
+		batches:  batches{oneByOne: o.OneByOne},
 	}, nil
 }
 
@@ -182,7 +183,7 @@ func (s *Store) answer(c *call, state *weir.Cells) (applied int, now int64, err 
 	if c.err != nil {
 		return -1, 0, s.failed(c, c.err)
 	}
-	r, err := s.names.decode(c.text, state)
+	r, err := s.names.decode(c.text, c.writes.fields, state)
 	if err == nil && r.applied >= len(c.tries) {
 		err = fmt.Errorf("the script says that write %d of %d was applied", r.applied, len(c.tries))
 	}
@@ -194,12 +195,12 @@ func (s *Store) answer(c *call, state *weir.Cells) (applied int, now int64, err 
 		return -1, 0, err
 	}
 	if r.applied >= 0 && !r.again {
-		c.tries[r.applied].Apply(state, r.now)
+		c.tries[r.applied].Apply(state, c.now)
 	}
 	if s.observer != nil {
 		s.trip(c.ctx, weir.Trip{Took: time.Since(c.began), Applied: r.applied >= 0})
 	}
-	return r.applied, r.now, nil
+	return r.applied, c.now, nil
 }
 
 // failed explains, and reports, why a call has no answer.
@@ -225,9 +226,49 @@ func newLua(source string) lua {
 
 // eval runs a script. Neither this nor the client repeats what may have run.
 func (l *lua) eval(ctx context.Context, client rueidis.Client, keys []string, args ...string) rueidis.RedisResult {
-	r := client.Do(ctx, client.B().Evalsha().Sha1(l.sha).Numkeys(int64(len(keys))).Key(keys...).Arg(args...).Build())
+	return l.again(ctx, client, client.Do(ctx, l.named(client, keys, args...)), keys, args...)
+}
+
+// named asks for a script by its name.
+func (l *lua) named(client rueidis.Client, keys []string, args ...string) rueidis.Completed {
+	return client.B().Evalsha().Sha1(l.sha).Numkeys(int64(len(keys))).Key(keys...).Arg(args...).Build()
+}
+
+// again runs a script that the server did not know by its name.
+func (l *lua) again(ctx context.Context, client rueidis.Client, r rueidis.RedisResult, keys []string, args ...string) rueidis.RedisResult {
 	if e, ok := rueidis.IsRedisErr(r.Error()); ok && e.IsNoScript() {
-		r = client.Do(ctx, client.B().Eval().Script(l.source).Numkeys(int64(len(keys))).Key(keys...).Arg(args...).Build())
+		return client.Do(ctx, client.B().Eval().Script(l.source).Numkeys(int64(len(keys))).Key(keys...).Arg(args...).Build())
 	}
 	return r
+}
+
+// maxScripts bounds the forms for which a store keeps scripts. A server keeps
+// what it was sent, some kilobytes each.
+const maxScripts = 256
+
+// scripts are those that a store has made for forms.
+type scripts struct {
+	mu    sync.Mutex
+	known map[string]*lua
+	order []string // the forms, from the oldest on
+}
+
+// of is the script for a form.
+func (s *scripts) of(e *encoded) *lua {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if l := s.known[string(e.form)]; l != nil {
+		return l
+	}
+	if len(s.order) == maxScripts {
+		delete(s.known, s.order[0])
+		s.order = slices.Delete(s.order, 0, 1)
+	}
+	if s.known == nil {
+		s.known = map[string]*lua{}
+	}
+	l := newLua(readForm(e.form).script())
+	s.known[string(e.form)] = &l
+	s.order = append(s.order, string(e.form))
+	return &l
 }

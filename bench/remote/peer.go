@@ -193,6 +193,9 @@ type recorder struct {
 
 func (r *recorder) Do(ctx context.Context, cmd rueidis.Completed) rueidis.RedisResult {
 	words := slices.Clone(cmd.Commands())
+	for i, word := range words {
+		words[i] = strings.Clone(word) // the store uses its memory again
+	}
 	r.last.Store(&words)
 	return r.Client.Do(ctx, cmd)
 }
@@ -214,7 +217,7 @@ func raw(ctx context.Context, addr string, _ int, l inproc.Limit, keys []string)
 		return nil, err
 	}
 	words := *seen.last.Load()
-	if len(words) != 5 || words[0] != "EVALSHA" || words[2] != "1" {
+	if len(words) < 5 || words[0] != "EVALSHA" || words[2] != "1" {
 		client.Close()
 		return nil, fmt.Errorf("weir sent %.80q, not EVALSHA of one key", words)
 	}
@@ -222,10 +225,10 @@ func raw(ctx context.Context, addr string, _ int, l inproc.Limit, keys []string)
 	for n, k := range inproc.WeirKeys(keys) {
 		texts[n] = k.String()
 	}
-	sha, args := words[1], words[4]
+	sha, args := words[1], words[4:]
 	i.Take = func(ctx context.Context, key int) (bool, error) {
-		answer, err := client.Do(ctx, client.B().Evalsha().Sha1(sha).Numkeys(1).Key(texts[key]).Arg(args).Build()).ToString()
-		return err == nil && !strings.HasSuffix(answer, " -1"), err
+		answer, err := client.Do(ctx, client.B().Evalsha().Sha1(sha).Numkeys(1).Key(texts[key]).Arg(args...).Build()).ToString()
+		return err == nil && !strings.Contains(answer, "\n-1"), err
 	}
 	return i, nil
 }
