@@ -106,7 +106,7 @@ func runGenerate(c *common, f *generateFlags, t target) error {
 	if errors.As(err, &gaps) {
 		return usage(command+" --approximate", "%s: %w", c.config, err)
 	} else if err != nil {
-		return usage(try+" --env OTHER_NAME=VALUE", "--env: %w", err)
+		return usage("weir generate "+t.name+" --help", "%w", err)
 	}
 	for _, g := range out.Gaps {
 		c.say("weir: %s: %s", c.config, g)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"math"
 	"strconv"
 	"strings"
 	"text/tabwriter"
@@ -243,8 +242,8 @@ func summary(l *report.Layer) string {
 			parts = append(parts, fmt.Sprintf("%d x %s", k.Episodes, k.Kind))
 		}
 	}
-	if len(l.PlanDays) > 0 {
-		parts = append(parts, fmt.Sprintf("about %s a day at the limit of their plan: the product working", plural(int(math.Round(l.CallersPerDay)), "caller")))
+	if callers := l.Callers(); callers != "" {
+		parts = append(parts, callers)
 	}
 	if len(parts) == 0 {
 		return "nothing refused"

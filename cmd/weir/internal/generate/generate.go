@@ -85,8 +85,8 @@ type File struct {
 }
 
 // CloudFormation generates template.yaml, and serverless.yml, which deploys it
-// with the Serverless Framework. The error is [Gaps], or says which variable of
-// Options.Environment needs another name.
+// with the Serverless Framework. The error is [Gaps], or says what is wrong with
+// Options.Environment or Options.Open.
 func CloudFormation(p *policy.Policy, o Options) (Output, error) {
 	b, err := build(p, o)
 	if err != nil {
@@ -118,6 +118,9 @@ func build(p *policy.Policy, o Options) (*builder, error) {
 	if b.options.API == "" {
 		b.options.API = apiOf(p)
 	}
+	if err := b.opened(); err != nil {
+		return nil, err
+	}
 	rules, gaps := edgeOf(p, b.options.API)
 	b.gaps = gaps
 	if b.options.API == HTTP {
@@ -143,6 +146,28 @@ func build(p *policy.Policy, o Options) (*builder, error) {
 	}
 	b.watch(table, function, rules)
 	return b, b.stack.clash()
+}
+
+// opened says which of Options.Open can be no open route.
+func (b *builder) opened() error {
+	for _, pattern := range b.options.Open {
+		method, path, ok := strings.Cut(pattern, " ")
+		if !ok {
+			method, path = "ANY", pattern
+		}
+		switch {
+		case b.options.API != HTTP:
+			return fmt.Errorf("the open route %q: routes ask for tokens on an HTTP API only, and this one is of the kind %s", pattern, b.options.API)
+		case !strings.HasPrefix(strings.TrimLeft(path, " \t"), "/"):
+			return fmt.Errorf("the open route %q: write it as 'METHOD /PATH', such as 'POST /guest'", pattern)
+		case !slices.Contains(restMethods, method):
+			return fmt.Errorf("the open route %q: API Gateway knows no method %s", pattern, method)
+		}
+		if problem := routeOf(pattern).possible(); problem != "" {
+			return fmt.Errorf("the open route %q: %s", pattern, problem)
+		}
+	}
+	return nil
 }
 
 // apiOf chooses what the policy needs.

@@ -138,3 +138,24 @@ func TestVariablesHaveParametersOfTheirOwn(t *testing.T) {
 		}
 	}
 }
+
+// An open route is a route of an HTTP API.
+func TestOpenRoutesAreRoutes(t *testing.T) {
+	t.Parallel()
+	p := loadText(t, overHTTP)
+	for pattern, want := range map[string]string{
+		"GET /open": "", "/open": "", "POST  /open/{id}": "", "ANY /open/{rest...}": "", "/": "",
+		"nonsense": "METHOD /PATH", "GET": "METHOD /PATH", "GET open": "METHOD /PATH", "": "METHOD /PATH", "GET example.com/open": "METHOD /PATH",
+		"FETCH /open": "no method FETCH", "get /open": "no method get", "GET /a b": "in a path", "GET /a+b": "in a path",
+	} {
+		_, err := CloudFormation(p, Options{API: HTTP, Open: []string{pattern}})
+		if (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: %v, want %q", pattern, err, want)
+		}
+	}
+	for _, api := range []API{REST, ""} {
+		if _, err := Terraform(everythingPolicy(t), Options{API: api, Open: []string{"GET /open"}}); err == nil || !strings.Contains(err.Error(), "kind rest") {
+			t.Errorf("%q: %v", api, err)
+		}
+	}
+}

@@ -17,6 +17,7 @@ import (
 	"errors"
 	"fmt"
 	"hash/maphash"
+	"math"
 	"slices"
 	"strings"
 	"time"
@@ -168,7 +169,31 @@ type Layer struct {
 	PlanDays      []Day        `json:"plan_callers_by_day"`
 	CallersPerDay float64      `json:"plan_callers_a_day"` // on days with any, on average
 	Episodes      []Episode    `json:"episodes"`
+
+	met met // by the callers of PlanDays
 }
+
+// Callers says how many callers a day met which limits, or "" when none did.
+func (l *Layer) Callers() string {
+	if len(l.PlanDays) == 0 {
+		return ""
+	}
+	who, at := "callers", "the limit of their plan"
+	if math.Round(l.CallersPerDay) == 1 {
+		who = "caller"
+	}
+	switch {
+	case !l.met.plan:
+		at = "a business limit"
+	case l.met.business:
+		at += " or a business limit"
+	}
+	return fmt.Sprintf("about %.0f %s a day at %s: the product working", l.CallersPerDay, who, at)
+}
+
+// met says which limits were met by those who are counted: one of a plan, and one of
+// none.
+type met struct{ plan, business bool }
 
 // Month is a calendar month in UTC.
 type Month struct {
@@ -241,7 +266,7 @@ func (c *Collector) Report(costs Costs) Report {
 			if g.layer != name {
 				continue
 			}
-			l.Episodes = append(l.Episodes, h.episodes(g, callers)...)
+			l.Episodes = append(l.Episodes, h.episodes(g, callers, &l.met)...)
 		}
 		slices.SortFunc(l.Episodes, func(a, b Episode) int {
 			return cmp.Or(a.Start.Compare(b.Start), cmp.Compare(a.Limit, b.Limit), cmp.Compare(a.Client, b.Client))
@@ -294,8 +319,8 @@ func (l *Layer) sum(callers map[string]map[string]bool) {
 }
 
 // episodes cuts the refusals where the client was quiet, and notes the days on
-// which a caller met the limit of its plan.
-func (h *hits) episodes(g group, callers map[string]map[string]bool) []Episode {
+// which a caller met a business limit, and whether it was one of a plan.
+func (h *hits) episodes(g group, callers map[string]map[string]bool, met *met) []Episode {
 	slices.SortFunc(h.all, func(a, b hit) int { return cmp.Compare(a.at, b.at) })
 	var list []Episode
 	for from, i := 0, 1; i <= len(h.all); i++ {
@@ -312,6 +337,7 @@ func (h *hits) episodes(g group, callers map[string]map[string]bool) []Episode {
 		if g.layer != policy.Application || g.outage || g.client == "" || kind != PlanLimit && !h.plan {
 			continue
 		}
+		met.plan, met.business = met.plan || h.plan, met.business || !h.plan
 		for _, one := range run {
 			day := time.Unix(0, one.at).UTC().Format(time.DateOnly)
 			if callers[day] == nil {

@@ -345,3 +345,29 @@ func TestWordsOfSigningIn(t *testing.T) {
 		}
 	}
 }
+
+// Callers are said to be at the limit of their plan where it is one.
+func TestCallersAreAtTheLimitThatTheyMet(t *testing.T) {
+	for want, plans := range map[string][]string{
+		"about 1 caller a day at the limit of their plan: the product working":                      {"free"},
+		"about 2 callers a day at a business limit: the product working":                            {"", ""},
+		"about 3 callers a day at the limit of their plan or a business limit: the product working": {"free", "", "pro"},
+		"": nil,
+	} {
+		c := New(time.Time{})
+		for i, plan := range plans {
+			if _, err := c.Add(&Request{Time: time.Unix(1_772_323_200+int64(i), 0), Layer: policy.Application, Refused: true, Weight: 1,
+				Limit: "orders" + plan, Client: fmt.Sprint(i), Plan: plan != "", RetryAfter: 3600}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		r := c.Report(Costs{})
+		got := ""
+		for i := range r.Layers {
+			got += r.Layers[i].Callers()
+		}
+		if got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
+}
