@@ -407,29 +407,17 @@ func (p *Policy) IdentityOf(kind, callerID string, plans ...string) (id Identity
 			return id, true
 		}
 		if p.plansFrom.from == fromKeyPlan {
-			id.KeyPlan = plans[0]
-			return id, true
+			id.KeyPlan = plans[0] // the gateway's plan as well
 		}
-		if id.Claims == nil {
-			id.Claims = map[string]any{}
-		}
-		id.Claims[p.plansFrom.claim] = plans
+		id.entitled = plans
 		return id, true
 	}
 	return id, false
 }
 
 // PlansFrom says where callers' plans come from, as the file does: jwt.plans,
-// api_key.plan or account.plan.
-func (p *Policy) PlansFrom() string {
-	switch p.plansFrom.from {
-	case fromKeyPlan:
-		return "api_key.plan"
-	case fromRecord:
-		return "account.plan"
-	}
-	return "jwt." + p.plansFrom.claim
-}
+// api_key.plan, account.plan, or an expression.
+func (p *Policy) PlansFrom() string { return p.plansFrom.text() }
 
 // CallerKinds are the names of those by whom the policy can count, in its order.
 func (p *Policy) CallerKinds() []string {

@@ -29,6 +29,10 @@ type Identity struct {
 	// Now is the instant, in Unix nanoseconds, that decides which version of a
 	// plan a new account has; 0 is the machine's.
 	Now int64
+
+	// entitled are plans in place of what from: makes of the rest; see
+	// [Policy.IdentityOf].
+	entitled []string
 }
 
 // Layer is where a limit is enforced.

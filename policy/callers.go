@@ -34,10 +34,14 @@ type caller struct {
 	claim string // of fromClaim
 
 	program Expression // of fromExpression: of plans only
+	written string     // likewise, as the file has it
 }
 
 // text is the source as the file writes it.
 func (c *caller) text() string {
+	if c.from == fromExpression {
+		return c.written
+	}
 	return [...]string{fromAddress: "client_ip", fromClaim: "jwt." + c.claim, fromKeyOwner: "api_key.owner", fromKeyPlan: "api_key.plan", fromRecord: "account.plan"}[c.from]
 }
 

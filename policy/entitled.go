@@ -16,7 +16,7 @@ type entitlements struct {
 // entitlement reads an expression that says to which plans a caller is entitled:
 // the name of one, or a list of names.
 func (l *loader) entitlement(n *node) (c caller, ok bool) {
-	c.from = fromExpression
+	c.from, c.written = fromExpression, n.text
 	c.program = l.expression(n, "from", &entitlements{}, reflect.Interface)
 	return c, c.program != nil
 }

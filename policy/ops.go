@@ -177,6 +177,9 @@ func (p *Policy) planOf(id *Identity) int {
 			consider(name)
 		}
 	}
+	if id.entitled != nil {
+		return p.highest(id.entitled, best)
+	}
 	switch p.plansFrom.from {
 	case fromKeyPlan:
 		consider(id.KeyPlan)

@@ -108,6 +108,50 @@ application:
 	}
 }
 
+// Who looks from outside says which plans a caller has, wherever the policy takes
+// them from; and is told where that is, as the file says it.
+func TestIdentityOfIsEntitledToThePlansThatAreNamed(t *testing.T) {
+	const text = `
+weir: 1
+callers: {account: jwt.sub, partner: api_key.owner}
+application:
+  plans:
+    from: %s
+    order: [free, advanced, enterprise]
+    free: {render: quota 1/day}
+    advanced: {render: quota 2/day}
+    enterprise: {render: quota 3/day}
+  operations: {render: {match: POST /render}}
+`
+	for _, from := range []string{"jwt.plans", "jwt.tier", "api_key.plan", "account.plan", `claims.tier == "gold" ? "enterprise" : "advanced"`, "claims.grants", "key_plan"} {
+		p := load(t, strings.Replace(text, "%s", "'"+from+"'", 1))
+		if got := p.PlansFrom(); got != from {
+			t.Errorf("plans come from %s, want %s", got, from)
+		}
+		for _, c := range []struct {
+			plans []string
+			want  string
+		}{
+			{[]string{"free"}, "free"}, {[]string{"advanced"}, "advanced"}, {[]string{"enterprise", "free"}, "enterprise"}, {[]string{"gold"}, "free"},
+		} {
+			id, ok := p.IdentityOf("account", "A", c.plans...)
+			if !ok {
+				t.Fatal("an account is unknown")
+			}
+			if from == "api_key.plan" {
+				c.plans = c.plans[:1] // a key has one
+			}
+			got, _ := askedOf(t, p, get("POST", "/render"), id)
+			if len(got) != 1 || !strings.HasSuffix(got[0], " "+c.want) {
+				t.Errorf("%s, %v: %v, want %s", from, c.plans, got, c.want)
+			}
+			if id, _ = p.IdentityOf("partner", "acme", c.plans...); id.KeyOwner != "acme" || from == "api_key.plan" && id.KeyPlan != c.plans[0] {
+				t.Errorf("%s: %+v", from, id)
+			}
+		}
+	}
+}
+
 // Terms of the file become those of the limits that can have them.
 func TestTermsOfTheFile(t *testing.T) {
 	p := load(t, `

@@ -212,13 +212,13 @@ func writeRows(w io.Writer, rows []keyUsage, callers bool) error {
 	if callers {
 		fmt.Fprint(t, "caller\t")
 	}
-	fmt.Fprintln(t, "limit\tplan\tused\tof\tremaining\treset")
+	fmt.Fprintln(t, "limit\tplan\tused\tof\tremaining\treset\tat")
 	for i := range rows {
 		u := &rows[i]
 		if callers {
 			fmt.Fprint(t, u.Caller+"\t")
 		}
-		name, plan, reset := u.Name, cmp.Or(u.Plan, "-"), "-"
+		name, plan, reset, at := u.Name, cmp.Or(u.Plan, "-"), "-", "-"
 		if u.Version > 0 {
 			plan += fmt.Sprint("@", u.Version)
 		}
@@ -227,12 +227,13 @@ func writeRows(w io.Writer, rows []keyUsage, callers bool) error {
 		}
 		if u.inUse() {
 			reset = "in " + max(u.reset.Round(time.Second), time.Second).String()
+			at = u.ResetAt.Add(time.Second - 1).Truncate(time.Second).Format(time.RFC3339) // not before it
 		}
 		of := u.limit.String()
 		if u.Override != nil {
 			of += " (override)"
 		}
-		fmt.Fprintf(t, "%s\t%s\t%d\t%s\t%d\t%s\n", name, plan, u.Used, of, u.Remaining, reset)
+		fmt.Fprintf(t, "%s\t%s\t%d\t%s\t%d\t%s\t%s\n", name, plan, u.Used, of, u.Remaining, reset, at)
 	}
 	return t.Flush()
 }

@@ -25,7 +25,9 @@ func newKeysOverride(c *common) *cobra.Command {
 wildcard names: account#acme-* is every account whose id begins with acme-. LIMIT is
 in the grammar of limits, or "unlimited". An override of the caller itself comes
 before that of the longest wildcard, and that before its plan. What was used stays
-used. Running processes follow within accounts.max_age of the policy, 5 seconds by
+used where LIMIT counts in the same windows; from a window that starts with the first
+call to a calendar one, a sliding one or a rate, nothing is used yet, and weir says
+so. Running processes follow within accounts.max_age of the policy, 5 seconds by
 default.
 ` + fmt.Sprintf(exitHelp, "the policy has no such limit, or there is no such override to remove"),
 		Example: `  weir keys override 'account#customer-42' orders 'quota 500/hour' --expires 14d --reason 'launch'
@@ -91,6 +93,7 @@ func keysOverride(ctx context.Context, c *common, k *counters, s subject, name, 
 	if err := k.hasLimit(s, name); err != nil {
 		return err
 	}
+	var own weir.Limit
 	if limit != "" && limit != account.Unlimited {
 		l, err := weir.ParseLimit(limit)
 		if err == nil {
@@ -99,7 +102,7 @@ func keysOverride(ctx context.Context, c *common, k *counters, s subject, name, 
 		if err != nil {
 			return usage("weir keys override '"+s.String()+"' "+name+" 'quota 500/hour'", "%s", strings.TrimPrefix(err.Error(), "weir: "))
 		}
-		limit = l.String()
+		own, limit = l, l.String()
 	}
 	a.what = name + " = " + limit
 	if limit == "" {
@@ -126,6 +129,17 @@ func keysOverride(ctx context.Context, c *common, k *counters, s subject, name, 
 	}
 	if err != nil {
 		return err
+	}
+	if limit != account.Unlimited {
+		was := before.Overrides[name]
+		had, _ := weir.ParseLimit(was.Limit) // none, unlimited, or what a newer program reads: the policy's then
+		said, err := k.asides(ctx, s.kind(), name, had, own)
+		if err != nil {
+			return err
+		}
+		for _, text := range said {
+			c.say("weir: warning: %s", text)
+		}
 	}
 	return c.tell(k, a, before, after)
 }

@@ -224,15 +224,21 @@ func sameCounter(ctx context.Context, before, after *policy.Rule, edgeStays bool
 		edge != (after.Layer == policy.Edge) || edge && !edgeStays {
 		return false, nil
 	}
+	return carriesOver(ctx, weir.Op{Limit: before.Limit, Shadow: before.Mode == policy.Shadow}, weir.Op{Limit: after.Limit, Shadow: after.Mode == policy.Shadow})
+}
+
+// carriesOver reports whether what one op takes of a key is used of another's limit
+// too: it takes, in a store of its own, and looks.
+func carriesOver(ctx context.Context, before, after weir.Op) (same bool, err error) {
 	now := time.Now().UnixNano()
 	m := memstore.New(memstore.Options{MaxKeys: 1, Now: func() int64 { return now }})
 	defer func() { err = errors.Join(err, m.Close()) }()
 	l := weir.NewLimiter(m, weir.Options{Now: func() int64 { return now }})
-	op := weir.Op{Key: weir.NewKey("caller", "any"), Limit: before.Limit, Shadow: before.Mode == policy.Shadow}
-	if _, err := l.Take(ctx, op); err != nil {
+	before.Key = weir.NewKey("caller", "any")
+	after.Key = before.Key
+	if _, err := l.Take(ctx, before); err != nil {
 		return false, err
 	}
-	op.Limit, op.Shadow = after.Limit, after.Mode == policy.Shadow
-	seen, err := l.Peek(ctx, op)
+	seen, err := l.Peek(ctx, after)
 	return err == nil && seen[0].Used > 0, err
 }
