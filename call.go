@@ -23,6 +23,7 @@ type call struct {
 	watching bool          // only shadows have not been asked
 	until    time.Duration // when a remote store must have decided all of them; 0 until the first is asked
 	lent     bool          // the pipeline may still hold some of this
+	open     bool          // what is taken may be given back after the call
 }
 
 // call is a Take of several ops, from the pool. ops are copied.
@@ -74,6 +75,9 @@ func (c *call) take(ctx context.Context) (Decision, error) {
 		}
 		c.taken += len(group)
 	}
+	if !refused && !c.open && c.quiet() {
+		c.keep(ctx)
+	}
 	d := c.verdict()
 	c.report(ctx)
 	return d, nil
@@ -104,6 +108,20 @@ func (c *call) prepare() error {
 		c.sort()
 	}
 	return nil
+}
+
+// quiet reports whether what the ops take may be given back after the write that
+// takes it: then that reaches no mark, and what stays does when it is known.
+func (c *call) quiet() bool {
+	return c.open || len(c.order) > 1 && c.ops[c.order[0]].Key != c.ops[c.order[len(c.order)-1]].Key
+}
+
+// spec is what an op takes of.
+func (c *call) spec(op *Op) *plan.Spec {
+	if s := op.spec(); !s.HasMarks() || !c.quiet() {
+		return s
+	}
+	return op.spec().Quiet()
 }
 
 // enforces reports whether an op of a group can refuse.
@@ -181,7 +199,7 @@ func (c *call) takeItem(ctx context.Context, group []int) (refused bool, err err
 	if err != nil {
 		return c.failed(ctx, group, storeError(err))
 	}
-	c.fill(group, verdicts)
+	c.fill(group, verdicts, refused)
 	return refused, nil
 }
 
@@ -245,7 +263,7 @@ func (c *call) refusedAlready() bool {
 		group := c.group(from)
 		asks, verdicts := c.asks(group)
 		if c.limiter.pipe.Refuses(c.ops[group[0]].Key, asks, verdicts) {
-			c.fill(group, verdicts)
+			c.fill(group, verdicts, true)
 			return true
 		}
 		from += len(group)
@@ -258,20 +276,23 @@ func (c *call) asks(group []int) ([]pipeline.Ask, []plan.Verdict) {
 	asks := make([]pipeline.Ask, len(group))
 	for n, i := range group {
 		op := &c.ops[i]
-		asks[n] = pipeline.Ask{Spec: op.spec(), Cost: c.took[i].cost, Shadow: op.Shadow}
+		asks[n] = pipeline.Ask{Spec: c.spec(op), Cost: c.took[i].cost, Shadow: op.Shadow}
 	}
 	return asks, make([]plan.Verdict, len(group))
 }
 
-// fill decides the ops of one key by their verdicts.
-func (c *call) fill(group []int, verdicts []plan.Verdict) {
+// fill decides the ops of one key by their verdicts. Of those of a refused one
+// nothing was taken.
+func (c *call) fill(group []int, verdicts []plan.Verdict, refused bool) {
 	for n, i := range group {
 		v := &verdicts[n]
 		if v.Unseen && !v.Never {
 			continue // another op refused without asking: not asked
 		}
 		c.each[i] = decide(c.ops[i].Limit, c.took[i].cost, *v)
-		c.took[i].hold(v)
+		if !refused {
+			c.took[i].hold(v)
+		}
 	}
 }
 
@@ -295,7 +316,7 @@ func (c *call) step(group []int, state *Cells, now int64) (refused bool) {
 		if refused && c.each[i].Allowed {
 			continue // nothing is taken; what refuses may have to tidy up
 		}
-		v := op.spec().Step(state, now, c.took[i].cost)
+		v := c.spec(op).Step(state, now, c.took[i].cost)
 		c.each[i] = decide(op.Limit, c.took[i].cost, v)
 		c.took[i].hold(&v)
 		refused = refused || !v.OK && !op.Shadow

@@ -178,7 +178,7 @@ func (l *Limiter) tell(ctx context.Context, op *Op, d *Decision) {
 // has the decision of every op. After a refusal there is nothing to settle, and
 // settling does nothing.
 func (l *Limiter) Reserve(ctx context.Context, ops ...Op) (*Reservation, Decision, error) {
-	r := &Reservation{call: call{limiter: l, ops: append([]Op(nil), ops...)}}
+	r := &Reservation{call: call{limiter: l, ops: append([]Op(nil), ops...), open: true}}
 	d, err := r.call.take(ctx)
 	if err != nil {
 		return nil, d, err
@@ -265,23 +265,26 @@ func (l *Limiter) Reset(ctx context.Context, key Key, limits ...Limit) error {
 	}
 	ctx, cancel := l.within(ctx)
 	defer cancel()
-	return l.update(ctx, key, true, forget)
+	return l.update(ctx, key, pipeline.Change{Next: forget, Read: true})
 }
 
-// update runs a planner on one item, under the lock of a store in this process
-// or through the pipeline. With read it asks the store before the first plan.
-func (l *Limiter) update(ctx context.Context, key Key, read bool, next pipeline.Planner) error {
+// update changes one item, under the lock of a store in this process or through
+// the pipeline.
+func (l *Limiter) update(ctx context.Context, key Key, c pipeline.Change) error {
 	if l.local != nil {
 		if state, now := l.local.Lock(key); state != nil {
 			defer l.local.Unlock(key)
 			var w Write
-			if next(state, now, &w) {
+			if c.Next(state, now, &w) {
 				w.Apply(state, now)
+				if c.Left != nil {
+					c.Left(state)
+				}
 			}
 			return nil
 		}
 	}
-	if err := l.pipe.Update(ctx, key, read, next); err != nil {
+	if err := l.pipe.Update(ctx, key, c); err != nil {
 		return storeError(err)
 	}
 	return nil

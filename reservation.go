@@ -33,7 +33,19 @@ func (r *Reservation) Each() []Decision { return r.call.each }
 // The first Settle or Cancel counts, any further one does nothing. It works
 // also when ctx is done already, within the limiter's deadline. An error means
 // that at least one item may have kept the cost that was reserved.
+//
+// A mark of [Limit.Noticed] is reached by what stays: the settlement that brings
+// it about has it in the Notice of [Reservation.Each], with what is then Used.
+// What is left alone reaches none; the key's next call finds it.
 func (r *Reservation) Settle(ctx context.Context, actual ...int64) error {
+	return r.SettleBeside(ctx, nil, actual...)
+}
+
+// SettleBeside is Settle beside calls that are not settled yet. Units that those
+// have taken, and may give back, reach no mark: open says how many they are of the
+// limit and key of an op, by its index. It may be asked more than once, and in
+// another goroutine. A nil open is 0 of all.
+func (r *Reservation) SettleBeside(ctx context.Context, open func(op int) int64, actual ...int64) error {
 	if len(actual) > len(r.call.ops) {
 		return fmt.Errorf("weir: %d costs to settle for %d ops", len(actual), len(r.call.ops))
 	}
@@ -50,12 +62,12 @@ func (r *Reservation) Settle(ctx context.Context, actual ...int64) error {
 	defer cancel()
 	var failed []error
 	for group := range c.backwards() {
-		err := c.settle(ctx, group, func(i int) int64 {
+		err := c.settle(ctx, group, settling{open: open, actual: func(i int) int64 {
 			if i < len(actual) {
 				return actual[i]
 			}
 			return c.took[i].cost
-		})
+		}})
 		if err != nil {
 			failed = append(failed, err)
 		}
@@ -67,3 +79,10 @@ func (r *Reservation) Settle(ctx context.Context, actual ...int64) error {
 func (r *Reservation) Cancel(ctx context.Context) error {
 	return r.Settle(ctx, make([]int64, len(r.call.ops))...)
 }
+
+// Excess is by how many units an op, given by its index, has changed what is beyond
+// its metered quota: by taking them, and by what was settled or given back since.
+// Below 0, others have moved up meanwhile. Summed up over all calls it is what is
+// beyond the quota. It is 0 of any other limit, and 0 of what nobody knows. It must
+// not be asked while the reservation is being settled.
+func (r *Reservation) Excess(op int) int64 { return r.call.took[op].excess }

@@ -48,7 +48,9 @@ func (l Limit) Debt() int64 {
 // Noticed is the same quota with marks at these percentages of Max, from 1 to
 // 100. The one call of a window and key that reaches a mark has it in
 // [Decision.Notice], in whatever process it is decided: the write that counts
-// the call also sets the mark. Only a quota can have marks.
+// the call also sets the mark. A call that may be given back, one that is reserved
+// or has several keys, reaches none before it is settled or wholly taken: what
+// stays tells, not what was held. Only a quota can have marks.
 func (l Limit) Noticed(percent ...int) (Limit, error) {
 	if l.spec == nil {
 		return l, errNoLimit

@@ -69,8 +69,8 @@ func TestNoticesComeOnceAWindow(t *testing.T) {
 	}
 }
 
-// A mark that was given back below is not told of again; one that a settled cost
-// reaches is told by the reservation.
+// A mark is reached by what stays: a reservation tells of it when it is settled, at
+// whatever cost, and not when it is cancelled.
 func TestNoticesAndWhatComesBack(t *testing.T) {
 	everywhere(t, func(t *testing.T, p *place) {
 		ctx := context.Background()
@@ -79,20 +79,24 @@ func TestNoticesAndWhatComesBack(t *testing.T) {
 			op := weir.Op{Limit: l, Key: weir.NewKey("account", text), Cost: 7}
 			p.take(op)
 			op.Cost = 1
+			for range 3 {
+				r, d := p.reserve(op)
+				if err := r.Cancel(ctx); err != nil {
+					t.Fatal(err)
+				}
+				if each := r.Each(); d.Notice != 0 || each[0].Notice != 0 {
+					t.Errorf("%s: what came back has told: %d, %d", text, d.Notice, each[0].Notice)
+				}
+			}
 			r, d := p.reserve(op)
-			if d.Notice != 80 {
-				t.Fatalf("%s: notice %d at 8 of 10", text, d.Notice)
+			p.settle(r)
+			if each := r.Each(); d.Notice != 0 || each[0].Notice != 80 || each[0].Used != 8 {
+				t.Errorf("%s: %+v, then %+v", text, d, each[0])
 			}
-			if err := r.Cancel(ctx); err != nil {
-				t.Fatal(err)
-			}
-			r, d = p.reserve(op)
-			if d.Notice != 0 {
-				t.Errorf("%s: told a second time, %d", text, d.Notice)
-			}
+			r, _ = p.reserve(op)
 			p.settle(r, 5)
 			if each := r.Each(); each[0].Notice != 100 {
-				t.Errorf("%s: settled at 12 of 10: notice %d", text, each[0].Notice)
+				t.Errorf("%s: settled at 13 of 10: notice %d", text, each[0].Notice)
 			}
 			if d := p.take(op); d.Allowed || d.Notice != 0 {
 				t.Errorf("%s: %+v", text, d)

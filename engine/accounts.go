@@ -103,7 +103,7 @@ func (e *Engine) blind(ctx context.Context, ops []policy.Op, missing error, o *O
 			left = append(left, ops[i])
 			continue
 		}
-		o.add(ops[i].Rule, &op, &d)
+		o.add(ops[i].Rule, &op, &d, 0)
 	}
 	if len(ops) == 0 || len(left) > 0 {
 		e.lines.stale(missing)

@@ -43,7 +43,7 @@ func (o *Outcome) begin(e *Engine) {
 
 // add appends a verdict in place: a copy of so many words would cost more than
 // the decision itself.
-func (o *Outcome) add(r *policy.Rule, op *weir.Op, d *weir.Decision) {
+func (o *Outcome) add(r *policy.Rule, op *weir.Op, d *weir.Decision, excess int64) {
 	n := len(o.Verdicts)
 	if n < cap(o.Verdicts) {
 		o.Verdicts = o.Verdicts[:n+1]
@@ -51,8 +51,8 @@ func (o *Outcome) add(r *policy.Rule, op *weir.Op, d *weir.Decision) {
 		o.Verdicts = append(o.Verdicts, Verdict{})
 	}
 	v := &o.Verdicts[n]
-	v.Rule, v.Key, v.Shadow, v.Decision = r, op.Key, op.Shadow, *d
-	o.telling = o.telling || d.Notice != 0 || d.Used > d.Limit.Max()
+	v.Rule, v.Key, v.Shadow, v.excess, v.Decision = r, op.Key, op.Shadow, excess, *d
+	o.telling = o.telling || d.Notice != 0 || excess != 0
 }
 
 func (e *Engine) decide(ctx context.Context, a *policy.Attributes, o *Outcome) {
@@ -99,8 +99,28 @@ func (e *Engine) decide(ctx context.Context, a *policy.Attributes, o *Outcome) {
 		o.markHeld()
 	}
 	o.judge(refused)
-	if o.MustSettle() {
+	switch {
+	case o.MustSettle():
 		o.open()
+	case o.held != nil:
+		o.keep(ctx)
+	}
+}
+
+// keep finds the marks that a call has reached of which nothing comes back.
+func (o *Outcome) keep(ctx context.Context) {
+	if o.eng.o.CanGiveBack || !o.unfinished() {
+		return
+	}
+	if err := o.held.Settle(ctx); err != nil {
+		o.eng.lines.unsettled(ctx, o, &o.Verdicts[o.first], markless, err)
+		return
+	}
+	each := o.held.Each()
+	for i := range each[:len(o.Verdicts)-int(o.first)] {
+		v := &o.Verdicts[int(o.first)+i]
+		v.Notice = each[i].Notice
+		o.telling = o.telling || v.Notice != 0
 	}
 }
 
@@ -145,7 +165,7 @@ func (e *Engine) take(ctx context.Context, lim *weir.Limiter, ops []policy.Op, o
 			if err != nil {
 				return false, err
 			}
-			o.add(ops[0].Rule, &op, &d)
+			o.add(ops[0].Rule, &op, &d, excessOf(&d))
 			return !d.Allowed, nil
 		}
 	}
@@ -167,7 +187,7 @@ func (e *Engine) reserve(ctx context.Context, lim *weir.Limiter, ops []policy.Op
 	}
 	each := r.Each()
 	for i := range each {
-		o.add(ops[i].Rule, &list[i], &each[i])
+		o.add(ops[i].Rule, &list[i], &each[i], r.Excess(i))
 	}
 	return r, !d.Allowed, nil
 }

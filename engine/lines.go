@@ -149,8 +149,14 @@ func (l *lines) healthy(ctx context.Context, o *Outcome, v *Verdict) {
 		slog.Int64("decisions_without_it", count))
 }
 
-// giveBackFailed writes an error at most once a second and limit.
-func (l *lines) giveBackFailed(ctx context.Context, o *Outcome, v *Verdict, err error) {
+// What could not be done when a call ended.
+const (
+	notGivenBack = "could not give back what a failed request took; it stays counted"
+	markless     = "could not find out whether a request has reached a mark of its quota; a later one tells of it"
+)
+
+// unsettled writes an error at most once a second and limit.
+func (l *lines) unsettled(ctx context.Context, o *Outcome, v *Verdict, what string, err error) {
 	s := l.of(v.Rule)
 	now := l.now()
 	s.mu.Lock()
@@ -160,7 +166,7 @@ func (l *lines) giveBackFailed(ctx context.Context, o *Outcome, v *Verdict, err 
 	}
 	s.mu.Unlock()
 	if due {
-		l.log.LogAttrs(ctx, slog.LevelError, "could not give back what a failed request took; it stays counted",
+		l.log.LogAttrs(ctx, slog.LevelError, what,
 			append(attrsOf(o, v), slog.String("cause", err.Error()))...)
 	}
 }

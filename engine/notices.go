@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"time"
 
+	"github.com/weirlabs/weir"
 	"github.com/weirlabs/weir/policy"
 )
 
@@ -20,26 +21,28 @@ type Notice struct {
 	Shadow    bool
 }
 
-// Excess is how many units of the call are beyond a metered quota.
-func (v *Verdict) Excess() int64 {
-	if !v.Allowed || v.Unknown || !v.Limit.IsMetered() {
+// Excess is by how many units the call has changed what is beyond a metered quota,
+// so far: by what it took, and what came back of that. It is below 0 when others
+// have moved up meanwhile, so that the sum over all calls is what is beyond it now.
+func (v *Verdict) Excess() int64 { return v.excess }
+
+// excessOf is the excess of a take of which nothing comes back.
+func excessOf(d *weir.Decision) int64 {
+	if !d.Allowed || d.Unknown || !d.Limit.IsMetered() {
 		return 0
 	}
-	return min(max(v.Used-v.Limit.Max(), 0), v.Cost)
+	return min(max(d.Used-d.Limit.Max(), 0), d.Cost)
 }
 
 // telling reports whether a verdict is one that somebody wants to hear of.
-func (v *Verdict) telling() bool { return v.Notice != 0 || v.Used > v.Limit.Max() && v.Excess() > 0 }
+func (v *Verdict) telling() bool { return v.Notice != 0 || v.excess != 0 }
 
-// tell passes on what the verdicts of a call that was served have to tell, or
-// those from an index on.
+// tell passes on what the verdicts of a call have to tell. Of one that was refused
+// that is only how giving back what it had taken has moved those beyond a quota.
 func (o *Outcome) tell(ctx context.Context) {
-	if o.Limited() {
-		return // what belongs to a refused call was not taken, or was given back
-	}
 	for i := range o.Verdicts {
 		if v := &o.Verdicts[i]; v.telling() {
-			o.tellOf(ctx, v, v.Excess())
+			o.tellOf(ctx, v, v.excess)
 		}
 	}
 }
@@ -57,23 +60,23 @@ func (o *Outcome) tellOf(ctx context.Context, v *Verdict, excess int64) {
 	}
 }
 
-// tellSettled passes on what the settlement of a call has to tell: marks that
-// only the real cost has reached, and how it changed the excess.
-func (o *Outcome) tellSettled(ctx context.Context, before []int64) {
+// tellSettled passes on what the settlement of a call has to tell: marks that are
+// reached by what stays, and how it changed the excess.
+func (o *Outcome) tellSettled(ctx context.Context) {
 	each := o.held.Each()
 	verdicts := o.Verdicts[o.first:]
 	for i := range verdicts {
 		v := &verdicts[i]
-		v.Notice = each[i].Notice
-		excess := v.Excess() - before[i]
-		if v.Notice == 0 && excess == 0 {
+		excess := o.held.Excess(i) - v.excess
+		v.excess += excess
+		if v.Notice = each[i].Notice; v.Notice != 0 {
+			v.Used = each[i].Used
+		} else if excess == 0 {
 			continue
 		}
 		o.tellOf(ctx, v, excess)
 		if o.eng.o.Decisions != nil {
-			r := o.recordOf(v, 1)
-			r.Event, r.Excess = eventSettled, excess
-			o.eng.o.Decisions(r)
+			o.eng.o.Decisions(o.settledRecord(v, excess))
 		}
 	}
 }

@@ -62,7 +62,7 @@ func (e *Engine) takeOnce(ctx context.Context, ops []policy.Op, once *weir.Op, o
 		if v := &each[i]; o.Repeated && !v.Degraded {
 			repeated(v)
 		}
-		o.add(ops[i].Rule, &list[i], &each[i])
+		o.add(ops[i].Rule, &list[i], &each[i], r.Excess(i))
 	}
 	if o.Repeated {
 		return false, nil

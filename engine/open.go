@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"context"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -36,19 +37,23 @@ type openShard struct {
 
 // counter is what a limit counts of one item.
 type counter struct {
-	key   weir.Key
-	limit string
+	key    weir.Key
+	limit  string
+	shadow bool
 }
+
+func (v *Verdict) counter() counter { return counter{v.Key, v.Limit.Name(), v.Shadow} }
 
 type openCount struct {
 	calls int
+	units int64 // of those whose cost is not known yet
 	at    int64 // Unix ns of the last one that began
 }
 
 func (o *openCalls) shard(c counter) *openShard { return &o.shards[c.key.Hash()%openShards] }
 
-// begin notes a call. It reports false when there is no room to note it.
-func (o *openCalls) begin(c counter, now int64) bool {
+// begin notes a call that has taken so many units. It reports false when there is no room to note it.
+func (o *openCalls) begin(c counter, units, now int64) bool {
 	s := o.shard(c)
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -62,7 +67,7 @@ func (o *openCalls) begin(c counter, now int64) bool {
 	if s.of == nil {
 		s.of = map[counter]openCount{}
 	}
-	s.of[c] = openCount{n.calls + 1, now}
+	s.of[c] = openCount{n.calls + 1, n.units + units, now}
 	return true
 }
 
@@ -77,6 +82,25 @@ func (s *openShard) forget(o *openCalls, now int64) bool {
 		}
 	}
 	return false
+}
+
+// shed notes that units of a call are open no more: its cost is known, or about to be.
+func (o *openCalls) shed(c counter, units int64) {
+	s := o.shard(c)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if n, known := s.of[c]; known {
+		n.units = max(n.units-units, 0)
+		s.of[c] = n
+	}
+}
+
+// units are what open calls hold.
+func (o *openCalls) units(c counter) int64 {
+	s := o.shard(c)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.of[c].units
 }
 
 func (o *openCalls) end(c counter) {
@@ -103,12 +127,13 @@ func (o *openCalls) has(c counter, now int64) bool {
 	return known && now-n.at <= int64(openFor)
 }
 
-// open notes that the outcome of a served call is open, for every limit that
-// may get back what it took.
+// open notes that the outcome of a served call is open, for every limit that may get
+// back what it took, and for those with marks, which what comes back must not reach.
 func (o *Outcome) open() {
 	for i := int(o.first); i < len(o.Verdicts); i++ {
 		v := &o.Verdicts[i]
-		if v.mayComeBack() && o.eng.open.begin(counter{v.Key, v.Limit.Name()}, o.at()) {
+		if (v.mayComeBack() || v.marked()) && o.eng.open.begin(v.counter(), v.Cost, o.at()) {
+			v.units = v.Cost
 			v.open, o.opened = true, true
 		}
 	}
@@ -123,10 +148,43 @@ func (o *Outcome) close() {
 	for i := int(o.first); i < len(o.Verdicts); i++ {
 		if v := &o.Verdicts[i]; v.open {
 			v.open = false
-			o.eng.open.end(counter{v.Key, v.Limit.Name()})
+			o.eng.open.end(v.counter())
 		}
 	}
 }
+
+// shed notes that the call's own units are open no more, and returns what says how
+// many others hold: nil where no limit has marks.
+func (o *Outcome) shed() func(op int) int64 {
+	verdicts := o.Verdicts[o.first:]
+	var others []counter
+	for i := range verdicts {
+		v := &verdicts[i]
+		if v.open {
+			o.eng.open.shed(v.counter(), v.units)
+			v.units = 0
+		}
+		if v.marked() && others == nil {
+			others = make([]counter, len(verdicts))
+		}
+		if v.marked() {
+			others[i] = v.counter()
+		}
+	}
+	if others == nil {
+		return nil
+	}
+	e := o.eng
+	return func(op int) int64 {
+		if op >= len(others) { // that of the request's id
+			return 0
+		}
+		return e.open.units(others[op])
+	}
+}
+
+// marked reports whether the call may reach a mark of the limit.
+func (v *Verdict) marked() bool { return v.Allowed && len(v.Rule.NotifyAt) > 0 }
 
 // mayComeBack reports whether the end of the call decides what it costs.
 func (v *Verdict) mayComeBack() bool { return v.Rule.Settled() && v.Allowed && !v.Shadow }
@@ -139,7 +197,7 @@ func (o *Outcome) markHeld() {
 	}
 	for i := range o.Verdicts {
 		v := &o.Verdicts[i]
-		if v.Reason == weir.ReasonLimit && !v.Shadow && v.Rule.Settled() && o.eng.open.has(counter{v.Key, v.Limit.Name()}, o.at()) {
+		if v.Reason == weir.ReasonLimit && !v.Shadow && v.Rule.Settled() && o.eng.open.has(v.counter(), o.at()) {
 			v.Reason, v.RetryAfter = weir.ReasonInFlight, min(v.RetryAfter, heldWait)
 		}
 	}
@@ -149,6 +207,9 @@ func (o *Outcome) markHeld() {
 // counted. An edge calls it where neither [Outcome.Settle] nor
 // [Outcome.GiveBack] can follow; after them it does nothing.
 func (o *Outcome) Release() {
+	if !o.judged && o.held != nil && o.unfinished() {
+		_ = o.settle(context.Background(), nil) // an error is logged
+	}
 	o.judged = true
 	o.close()
 }

@@ -16,6 +16,8 @@ type Verdict struct {
 	Key    weir.Key // the item that was judged; never show it, log it hashed
 	Shadow bool     // the limit only watches: it never refuses and is never shown
 	open   bool     // noted in openCalls
+	units  int64    // with these units
+	excess int64    // units beyond a metered quota that were told of so far
 	weir.Decision
 }
 

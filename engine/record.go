@@ -137,6 +137,9 @@ func (e *Engine) record(o *Outcome) {
 		case v.Allowed:
 			// What belongs to a refused call was not taken, save at the edge.
 			if !v.Shadow && o.Limited() && v.Rule.Layer != policy.Edge {
+				if v.excess != 0 { // and giving it back has moved others
+					e.o.Decisions(o.settledRecord(v, v.excess))
+				}
 				continue
 			}
 			if v.telling() { // always in the log, and so no part of the sample
@@ -151,6 +154,13 @@ func (e *Engine) record(o *Outcome) {
 			e.o.Decisions(o.recordOf(v, 1))
 		}
 	}
+}
+
+// settledRecord is the line of what became of a call.
+func (o *Outcome) settledRecord(v *Verdict, excess int64) Record {
+	r := o.recordOf(v, 1)
+	r.Event, r.Excess, r.DenialID = eventSettled, excess, ""
+	return r
 }
 
 func (o *Outcome) recordOf(v *Verdict, weight float64) Record {

@@ -10,13 +10,26 @@ import (
 
 // MustSettle reports whether the end of the call decides what it costs, so that
 // the edge must [Outcome.Settle]: a limit counts only success, or the service
-// says what the call really cost.
+// says what the call really cost. So it must where the call may be given back and
+// somebody is to be told of what stays.
 func (o *Outcome) MustSettle() bool {
 	if o.held == nil {
 		return false
 	}
 	for i := int(o.first); i < len(o.Verdicts); i++ {
 		if o.Verdicts[i].Rule.Settled() {
+			return true
+		}
+	}
+	return o.eng.o.CanGiveBack && o.unfinished()
+}
+
+// unfinished reports whether there is something to find out of a call that costs
+// what it took: whether what stays reaches a mark, or how much of a take that was
+// not waited for is beyond a quota.
+func (o *Outcome) unfinished() bool {
+	for i := int(o.first); i < len(o.Verdicts); i++ {
+		if v := &o.Verdicts[i]; v.marked() || v.Unknown && v.Limit.IsMetered() {
 			return true
 		}
 	}
@@ -72,7 +85,7 @@ func (o *Outcome) SettleBy(ctx context.Context, status int, header func(name str
 		}
 		actual[i] = cost
 	}
-	if actual == nil {
+	if actual == nil && !o.unfinished() {
 		return nil
 	}
 	return o.settle(ctx, actual)
@@ -107,33 +120,36 @@ func (o *Outcome) GiveBack(ctx context.Context) error {
 	return o.settle(ctx, make([]int64, n, n+1))
 }
 
-// settle brings the call to its real cost. The verdicts then say what is left,
+// settle brings the call to its real cost; nil is what it took. The verdicts then say what is left,
 // so that an answer which is written now shows it. When anything failed they
 // stay: what is left is not more than they say.
 func (o *Outcome) settle(ctx context.Context, actual []int64) error {
 	verdicts := o.Verdicts[o.first:]
-	before := make([]int64, len(verdicts))
 	back := false
-	for i := range verdicts {
-		before[i] = verdicts[i].Excess()
+	for i := range actual {
 		back = back || actual[i] == 0 && verdicts[i].Cost > 0
 	}
+	costs := len(actual)
 	if o.once && back { // a call that is not charged is charged when it is sent again
 		actual = append(actual, 0)
 	}
-	if err := o.held.Settle(ctx, actual...); err != nil {
-		o.eng.lines.giveBackFailed(ctx, o, &verdicts[0], err)
+	if err := o.held.SettleBeside(ctx, o.shed(), actual...); err != nil {
+		what := markless
+		if actual != nil {
+			what = notGivenBack
+		}
+		o.eng.lines.unsettled(ctx, o, &verdicts[0], what, err)
 		return err
 	}
 	since := time.Duration(o.eng.now() - o.now)
-	for i := range verdicts {
+	for i := range costs {
 		v := &verdicts[i]
 		v.returned(v.Cost-actual[i], since)
 		if v.Allowed && !v.Unknown {
 			v.Cost = actual[i]
 		}
 	}
-	o.tellSettled(ctx, before)
+	o.tellSettled(ctx)
 	o.speaks = -1
 	o.judge(false)
 	return nil

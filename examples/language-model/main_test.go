@@ -24,7 +24,7 @@ func TestReadmeShowsTheStory(t *testing.T) {
 	for _, want := range []string{
 		// Both windows stand in the refusal, and the one with the longer wait speaks.
 		`"complete";r=47;t=60, "complete.quota-month";r=0;t=133080`, `"error":"quota_exhausted"`, "Retry-After: 133080",
-		"X-Tokens-Used: 153", "has reached 80%", "has reached 100%",
+		"X-Tokens-Used: 153", "has reached 70%", "has reached 100%",
 	} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("the story lacks %s", want)

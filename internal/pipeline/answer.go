@@ -1,6 +1,11 @@
 package pipeline
 
-import "github.com/weirlabs/weir/internal/plan"
+import (
+	"context"
+	"slices"
+
+	"github.com/weirlabs/weir/internal/plan"
+)
 
 // answer ends a take's wait. Nobody but its caller may look at it then. The
 // caller of answer holds the lane's lock.
@@ -36,6 +41,13 @@ func (s *service) allow(state *plan.Cells) {
 func (s *service) allowed(state *plan.Cells) (back []*update) {
 	s.l.mu.Lock()
 	defer s.l.mu.Unlock()
+	for i := range s.later {
+		if m := &s.later[i]; m.notice != 0 {
+			if m.hears = s.hears(m.spec); m.hears == nil {
+				back = append(back, unmark(m))
+			}
+		}
+	}
 	for _, t := range s.batch.fits {
 		for i := range t.asks {
 			a := &t.asks[i]
@@ -50,7 +62,7 @@ func (s *service) allowed(state *plan.Cells) (back []*update) {
 				if later := &s.later[j]; later.spec.Same(a.Spec) {
 					later.sum -= a.Cost
 					a.Spec.Before(state, &v, later.sum)
-					if later.sum == 0 { // the batch's mark is told to the last of it
+					if later.hears == t {
 						notice = later.notice
 					}
 				}
@@ -66,9 +78,30 @@ func (s *service) allowed(state *plan.Cells) (back []*update) {
 	return back
 }
 
+// hears is who is told of the mark that a batch has reached: the last of those that
+// took of the limit and still wait.
+func (s *service) hears(of *plan.Spec) *take {
+	for _, t := range slices.Backward(s.batch.fits) {
+		for i := range t.asks {
+			if !t.gone && t.asks[i].Spec.Same(of) && !s.batch.out[outKey{t, i}] {
+				return t
+			}
+		}
+	}
+	return nil
+}
+
+// unmark takes back a mark that nobody has heard of: the next take tells of it.
+func unmark(m *total) *update {
+	spec, mark := m.spec, m.notice
+	return &update{ctx: context.Background(), done: make(chan struct{}), Change: Change{Next: func(known *plan.Cells, now int64, w *plan.Write) bool {
+		return spec.Unmark(known, now, mark, w)
+	}}}
+}
+
 // giveBack returns what a take took whose caller has gone.
 func giveBack(t *take) *update {
-	return &update{ctx: t.ctx, done: make(chan struct{}), next: func(known *plan.Cells, now int64, w *plan.Write) bool {
+	return &update{ctx: t.ctx, done: make(chan struct{}), Change: Change{Next: func(known *plan.Cells, now int64, w *plan.Write) bool {
 		any := false
 		for i := range t.asks {
 			if t.verdicts[i].OK {
@@ -76,7 +109,7 @@ func giveBack(t *take) *update {
 			}
 		}
 		return any
-	}}
+	}}}
 }
 
 // refuse answers the takes for which the store's state has no room, and does the

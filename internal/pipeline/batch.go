@@ -21,6 +21,7 @@ type total struct {
 	spec   *plan.Spec
 	sum    int64
 	notice int64 // the mark that the write reaches, if any
+	hears  *take // who is told of it
 }
 
 type outKey struct {

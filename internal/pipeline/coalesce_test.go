@@ -424,3 +424,42 @@ func TestTidyBeforeTheAnswer(t *testing.T) {
 		})
 	}
 }
+
+// A mark that a call has reached whose time was over is told to the next call,
+// whether what was taken is given back or stays.
+func TestMarkOfACallWithoutACaller(t *testing.T) {
+	for _, keep := range []bool{false, true} {
+		for _, text := range []string{"quota 10/h", "quota 10/hour calendar"} {
+			inBubble(t, Options{}, func(b *bench) {
+				s, err := spec(b.T, "q", text).Noticed(80)
+				if err != nil {
+					b.Fatal(err)
+				}
+				b.store.took = 80 * time.Millisecond
+				first := make(chan bool)
+				go func() { first <- b.must(key("a"), s, 7) }()
+				synctest.Wait()
+				if _, err := b.askAs(b.Context(), key("a"), s, 1, keep); !errors.Is(err, errUnknown) { // its write goes out after 80 ms
+					b.Errorf("%v", err)
+				}
+				<-first
+				<-time.After(time.Second)
+				b.store.took = 0
+				want := int64(7)
+				if keep {
+					want = 8
+				}
+				if n := b.used(key("a"), s); n != want {
+					b.Errorf("keep %v: %s: %d are used, want %d", keep, text, n, want)
+				}
+				v, err := b.ask(key("a"), s, 1)
+				if err != nil || v.Notice != 80 {
+					b.Errorf("keep %v: %s: the next call is told of %d, %v", keep, text, v.Notice, err)
+				}
+				if v, err = b.ask(key("a"), s, 1); err != nil || v.Notice != 0 {
+					b.Errorf("keep %v: %s: and the one after it of %d, %v", keep, text, v.Notice, err)
+				}
+			})
+		}
+	}
+}

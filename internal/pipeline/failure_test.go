@@ -74,7 +74,7 @@ func TestWhatIsNotSentAgain(t *testing.T) {
 	}
 	take := func(b *bench) error { _, err := b.ask(key("a"), s, 1); return err }
 	change := func(b *bench) error {
-		return b.Update(b.Context(), key("a"), false, func(_ *plan.Cells, now int64, w *plan.Write) bool { return s.Plan(new(plan.Cells), now, 1, w).OK })
+		return b.Update(b.Context(), key("a"), Change{Next: func(_ *plan.Cells, now int64, w *plan.Write) bool { return s.Plan(new(plan.Cells), now, 1, w).OK }})
 	}
 	for _, c := range []struct {
 		name   string
@@ -263,7 +263,7 @@ func TestCase_B140_Breaker(t *testing.T) {
 				case 6:
 					_, _, err = b.Read(b.Context(), key("a"))
 				case 7:
-					err = b.Update(b.Context(), key("a"), false, func(_ *plan.Cells, now int64, w *plan.Write) bool { return s.Plan(new(plan.Cells), now, 1, w).OK })
+					err = b.Update(b.Context(), key("a"), Change{Next: func(_ *plan.Cells, now int64, w *plan.Write) bool { return s.Plan(new(plan.Cells), now, 1, w).OK }})
 				default:
 					_, err = b.ask(key(fmt.Sprint(i%2)), s, 1)
 				}

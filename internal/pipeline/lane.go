@@ -56,10 +56,8 @@ type take struct {
 
 // update is a change that is not a take: a give-back, a charge, a reset.
 type update struct {
+	Change
 	ctx  context.Context
-	next Planner
-	read bool        // ask the store before the first plan
-	sure bool        // at least once, as far as nonces tell; otherwise at most once
 	then func(error) // hears of the outcome, whether or not anybody waits; may be nil
 	err  error
 	done chan struct{}
@@ -371,7 +369,7 @@ func (p *Pipeline) update(l *lane, u *update) error {
 	var known *plan.Cells
 	var state plan.Cells
 	now := p.now()
-	if u.read {
+	if u.Read {
 		t := p.send(ctx, l.item, nil, &state)
 		if t.err != nil {
 			return t.err
@@ -382,17 +380,23 @@ func (p *Pipeline) update(l *lane, u *update) error {
 	busy := false
 	for trips := 0; trips < maxTrips; {
 		w.Reset()
-		if !u.next(known, now, &w) {
+		if !u.Next(known, now, &w) {
 			return nil
 		}
 		var got plan.Cells
-		at, applied, err := p.write(ctx, l, u.sure, []plan.Write{w}, &got, nil)
+		at, applied, err := p.write(ctx, l, u.Sure, []plan.Write{w}, &got, nil)
 		if errors.Is(err, p.o.Errors.Throttled) && p.rest(ctx, l.slow(p, busy)) {
 			busy, now = true, p.now()
 			continue
 		}
-		if err != nil || applied {
+		if err != nil {
 			return err
+		}
+		if applied {
+			if u.Left != nil {
+				u.Left(&got)
+			}
+			return nil
 		}
 		trips++
 		state = got

@@ -40,6 +40,17 @@ func (t *lanes) get(item plan.Key) *lane {
 	return l
 }
 
+// find is get of a lane that is there, or nil.
+func (t *lanes) find(item plan.Key) *lane {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	l := t.by[item]
+	if l != nil {
+		l.users.Add(1)
+	}
+	return l
+}
+
 // hold is one more use of a lane that is in use.
 func (l *lane) hold() { l.users.Add(1) }
 

@@ -272,14 +272,40 @@ func (p *Pipeline) memo(l *lane, t *take, at time.Duration) (refuses bool) {
 	return true
 }
 
+// Change is what Update does to an item. Next is required.
+type Change struct {
+	Next Planner
+	Read bool                    // ask the store before the first plan
+	Sure bool                    // at least once, as far as nonces tell; otherwise at most once
+	Left func(state *plan.Cells) // hears of the item as the write has left it, before Update returns; may be nil
+}
+
 // Update runs a planner on one item, in order with the takes. A write whose
-// outcome is unknown is not repeated: it happens at most once. When ctx ends
-// first, it still happens.
-func (p *Pipeline) Update(ctx context.Context, item plan.Key, read bool, next Planner) error {
+// outcome is unknown is not repeated unless it must be sure. When ctx ends first,
+// it still happens.
+func (p *Pipeline) Update(ctx context.Context, item plan.Key, c Change) error {
 	if err := p.admit(ctx, p.clock()); err != nil {
 		return p.counted(err)
 	}
-	return p.await(ctx, item, &update{ctx: ctx, next: next, read: read, done: make(chan struct{})})
+	return p.await(ctx, item, &update{ctx: ctx, Change: c, done: make(chan struct{})})
+}
+
+// Seen is what this process has last seen of an item, or nil when it remembers
+// nothing of it. It asks nobody.
+func (p *Pipeline) Seen(item plan.Key) *plan.Cells {
+	l := p.lanes.find(item)
+	if l == nil {
+		return nil
+	}
+	defer l.put()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !l.seen {
+		return nil
+	}
+	state := new(plan.Cells)
+	state.CopyFrom(&l.state)
+	return state
 }
 
 // Repay charges a key's limits what Local still shows as used of them. It does
@@ -295,7 +321,7 @@ func (p *Pipeline) Repay(ctx context.Context, f *Local, item plan.Key, now func(
 		if d == nil {
 			return nil // all is paid, or another call is at it
 		}
-		err := p.await(ctx, item, &update{ctx: ctx, next: d.charge, sure: true, done: make(chan struct{}), then: func(err error) {
+		err := p.await(ctx, item, &update{ctx: ctx, Change: Change{Next: d.charge, Sure: true}, done: make(chan struct{}), then: func(err error) {
 			f.end(item, d, err == nil, errors.Is(err, p.o.Errors.OutcomeUnknown))
 		}})
 		if err != nil {

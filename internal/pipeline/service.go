@@ -66,6 +66,7 @@ func (p *Pipeline) service(l *lane, began time.Duration, alone *take) *service {
 func (s *service) end() {
 	s.batch.reset()
 	clear(s.pending[:cap(s.pending)])
+	clear(s.later[:cap(s.later)])
 	s.ctx, s.l = nil, nil
 	s.fresh, s.took, s.busy, s.vain = false, false, false, 0
 	s.p.services.Put(s)

@@ -162,7 +162,7 @@ func (s *Spec) Owe(known *Cells, now, n int64, w *Write) bool {
 	v := s.Look(known, now, 1)
 	if s.alg == quota {
 		if _, _, running, _ := s.quotaAt(known, now); !running {
-			return s.Plan(known, now, min(n, s.max), w).OK
+			return s.quiet.Plan(known, now, min(n, s.max), w).OK // nobody hears of a mark: the next take tells of it
 		}
 	}
 	return s.Charge(known, now, n, v.Stamp, w)

@@ -65,6 +65,7 @@ type Spec struct {
 	owes    int64 // units below zero, when bounded
 	bounded bool
 	marks   *marks // nil: nobody is told
+	silent  bool   // takes reach no mark; see Quiet
 
 	// Of a window.
 	period Period
@@ -72,7 +73,8 @@ type Spec struct {
 	anchor time.Time
 	spans  atomic.Pointer[span]
 
-	twin *Spec // the same limit as a shadow
+	twin  *Spec // the same limit as a shadow
+	quiet *Spec // the same limit whose takes reach no mark
 }
 
 // Parse reads a limit of the grammar
@@ -263,6 +265,8 @@ func (s *Spec) pair() {
 	t.shadow = shadowBit
 	t.shape()
 	s.twin, t.twin = t, s
+	s.hush()
+	t.hush()
 }
 
 func (s *Spec) shape() {
@@ -346,7 +350,7 @@ func (s *Spec) Same(o *Spec) bool { return s.id == o.id && s.shadow == o.shadow 
 // same, so that one write can take of both.
 func (s *Spec) Alike(o *Spec) bool {
 	return s == o || s.Same(o) && s.alg == o.alg && s.max == o.max && s.interval == o.interval && s.depth == o.depth &&
-		s.revision == o.revision && s.change == o.change && s.anchor.Equal(o.anchor) && s.most == o.most && s.marks.alike(o.marks)
+		s.revision == o.revision && s.change == o.change && s.anchor.Equal(o.anchor) && s.most == o.most && s.silent == o.silent && s.marks.alike(o.marks)
 }
 
 // Name is the name to which the limit's counters belong.

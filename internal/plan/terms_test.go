@@ -96,7 +96,7 @@ func TestMarksAreToldOnce(t *testing.T) {
 					var w Write
 					stamp, n := stamps[r.IntN(len(stamps))], 1+r.Int64N(4)
 					if s.Charge(k, now, n, stamp, &w) {
-						mark := s.Tell(k, n, stamp, &w)
+						mark, _ := s.Mark(k, now, n, 0, &w)
 						if w.Holds(&c, now) {
 							w.Apply(&c, now)
 							note(told, highest, s, &c, now, stamp, mark)
