@@ -107,6 +107,9 @@ func demo(ctx context.Context, c *common, chosen bool, listen string, once bool)
 		return errInterrupted
 	case err := <-ended:
 		ended <- err // for the deferred wait
+		if ctx.Err() != nil {
+			return errInterrupted // which ends the server as well
+		}
 		return err
 	}
 }

@@ -6,12 +6,16 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"strings"
 
 	"github.com/spf13/cobra"
 )
 
 //go:embed init.yaml
 var firstPolicy []byte
+
+// maxNotes is how many notes on a document are shown beside the policy.
+const maxNotes = 20
 
 func newInit(c *common) *cobra.Command {
 	var from string
@@ -20,19 +24,30 @@ func newInit(c *common) *cobra.Command {
 		Use:   "init",
 		Short: "Write a first policy, with comments",
 		Long: `Write a policy to begin with: to the file of -c, which must not be there yet. With
---from its operations are those of an OpenAPI document, in YAML or JSON.
+--from its operations are those of an OpenAPI document (2.0 and 3), in YAML or JSON;
+what the policy cannot have as the document says it is named, with the reason.
 ` + fmt.Sprintf(exitHelp, "the file exists"),
 		Example: "  weir init\n  weir init --from openapi.yaml -c limits.yaml\n  weir init --force",
 		Args:    noArgs,
 		RunE: func(*cobra.Command, []string) error {
-			text := firstPolicy
-			if from != "" {
-				var err error
-				if text, err = policyFromOpenAPI(from); err != nil {
-					return err
-				}
+			if from == "" {
+				return writeFirst(c, firstPolicy, force)
 			}
-			return writeFirst(c, text, force)
+			text, notes, err := policyFromOpenAPI(from)
+			if err != nil {
+				return err
+			}
+			if err := writeFirst(c, text, force); err != nil {
+				return err
+			}
+			for i, n := range notes {
+				if i == maxNotes {
+					c.say("weir: note: and %d more, which stand at the end of the policy", len(notes)-i)
+					break
+				}
+				c.say("weir: note: %s: %s", strings.Map(oneLine, n.What), strings.Map(oneLine, n.Why))
+			}
+			return nil
 		},
 	}
 	cmd.Flags().StringVar(&from, "from", "", "take the operations of this OpenAPI `FILE`")
