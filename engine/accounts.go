@@ -33,13 +33,13 @@ func (e *Engine) consult(ctx context.Context, m *policy.Match, o *Outcome) (miss
 			o.refuse(ctx, err)
 			return nil, false
 		case err != nil:
-			missing = err
+			missing = e.nameless(err, c.Key)
 			continue
 		case said.Banned && !e.o.Shadow:
 			o.refuse(ctx, banned)
 			return nil, false
 		}
-		o.learn(said)
+		o.learn(said, c.Key)
 		if c.Needed && c.Kind == policy.AccountKind {
 			account = c
 		}
@@ -54,9 +54,9 @@ func (e *Engine) consult(ctx context.Context, m *policy.Match, o *Outcome) (miss
 			o.refuse(ctx, err)
 			return nil, false
 		case err != nil:
-			return err, true
+			return e.nameless(err, account.Key), true
 		}
-		o.learn(said)
+		o.learn(said, account.Key)
 	}
 	return nil, true
 }
@@ -65,11 +65,11 @@ func (e *Engine) consult(ctx context.Context, m *policy.Match, o *Outcome) (miss
 var banned = &policy.RequestError{Status: http.StatusForbidden, Code: "banned"}
 
 // learn notes what is known of one caller, in place of what was known before.
-func (o *Outcome) learn(said account.Caller) {
+func (o *Outcome) learn(said account.Caller, of weir.Key) {
 	if said.Stale != nil {
 		o.Degraded = true
-		o.eng.failure.Store(&storeFailure{said.Stale})
-		o.eng.lines.stale(said.Stale)
+		o.eng.failed(said.Stale, of)
+		o.eng.lines.stale(o.eng.nameless(said.Stale, of))
 	}
 	if said.Account == nil {
 		return

@@ -92,7 +92,7 @@ func (e *Engine) decide(ctx context.Context, a *policy.Attributes, o *Outcome) {
 		refused, err = e.take(ctx, e.rest, ops, o, false)
 	}
 	if err != nil {
-		o.refuse(ctx, err)
+		o.refuse(ctx, e.nameless(err, keysOf(ops)...))
 		return
 	}
 	if refused {
@@ -113,7 +113,7 @@ func (o *Outcome) keep(ctx context.Context) {
 		return
 	}
 	if err := o.held.Settle(ctx); err != nil {
-		o.eng.lines.unsettled(ctx, o, &o.Verdicts[o.first], markless, err)
+		o.eng.lines.unsettled(ctx, o, o.Verdicts[o.first:], markless, err)
 		return
 	}
 	each := o.held.Each()
@@ -124,12 +124,20 @@ func (o *Outcome) keep(ctx context.Context) {
 	}
 }
 
+func keysOf(ops []policy.Op) []weir.Key {
+	keys := make([]weir.Key, len(ops))
+	for i := range ops {
+		keys[i] = ops[i].Key
+	}
+	return keys
+}
+
 // admit takes from the edge rules. It reports whether the request may go on.
 func (e *Engine) admit(ctx context.Context, edge []policy.Op, m *policy.Match, o *Outcome) bool {
 	o.Client, o.Exempt = m.Client, m.Exempt
 	refused, err := e.take(ctx, o.st.edge, edge, o, true)
 	if err != nil {
-		o.refuse(ctx, err)
+		o.refuse(ctx, e.nameless(err, keysOf(edge)...))
 		return false
 	}
 	if refused {

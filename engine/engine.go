@@ -14,11 +14,13 @@
 package engine
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
 	"fmt"
 	"log/slog"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -224,13 +226,36 @@ func (e *Engine) observer() *weir.Observer {
 	}
 	told := o.Failed
 	o.Failed = func(ctx context.Context, op weir.Op, err error) {
-		e.failure.Store(&storeFailure{err})
+		e.failed(err, op.Key)
 		if told != nil {
 			told(ctx, op, err)
 		}
 	}
 	return &o
 }
+
+// failed remembers why the store could not be asked of a key.
+func (e *Engine) failed(err error, of weir.Key) { e.failure.Store(&storeFailure{e.nameless(err, of)}) }
+
+// nameless is an error as it may be logged: a key in its text is shown as log_keys
+// says. Errors of records name whose they are, and those of a store may.
+func (e *Engine) nameless(err error, of ...weir.Key) error {
+	text := err.Error()
+	for _, key := range of {
+		if k := key.String(); k != "" && strings.Contains(text, k) {
+			text = strings.ReplaceAll(text, k, cmp.Or(e.keyHash(e.state.Load().policy, key), "a caller"))
+		}
+	}
+	return nameless{text, err}
+}
+
+type nameless struct {
+	text string
+	err  error
+}
+
+func (n nameless) Error() string { return n.text }
+func (n nameless) Unwrap() error { return n.err }
 
 func (e *Engine) now() int64 {
 	if e.o.Now != nil {

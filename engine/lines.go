@@ -156,8 +156,8 @@ const (
 )
 
 // unsettled writes an error at most once a second and limit.
-func (l *lines) unsettled(ctx context.Context, o *Outcome, v *Verdict, what string, err error) {
-	s := l.of(v.Rule)
+func (l *lines) unsettled(ctx context.Context, o *Outcome, of []Verdict, what string, err error) {
+	s := l.of(of[0].Rule)
 	now := l.now()
 	s.mu.Lock()
 	due := s.failed == 0 || now-s.failed >= int64(time.Second)
@@ -166,8 +166,12 @@ func (l *lines) unsettled(ctx context.Context, o *Outcome, v *Verdict, what stri
 	}
 	s.mu.Unlock()
 	if due {
+		keys := make([]weir.Key, len(of))
+		for i := range of {
+			keys[i] = of[i].Key
+		}
 		l.log.LogAttrs(ctx, slog.LevelError, what,
-			append(attrsOf(o, v), slog.String("cause", err.Error()))...)
+			append(attrsOf(o, &of[0]), slog.String("cause", o.eng.nameless(err, keys...).Error()))...)
 	}
 }
 

@@ -109,15 +109,17 @@ func Seconds(d time.Duration) int64 { return int64((d + time.Second - 1) / time.
 // allows it into logs: 12 bytes of HMAC-SHA256 under [Options.LogKey] in hex, or
 // the key itself, or "". It is [Record.KeyHash], and the key of the engine's own
 // lines.
-func (o *Outcome) KeyHash(v *Verdict) string {
-	switch o.st.policy.LogKeys() {
+func (o *Outcome) KeyHash(v *Verdict) string { return o.eng.keyHash(o.st.policy, v.Key) }
+
+func (e *Engine) keyHash(p *policy.Policy, key weir.Key) string {
+	switch p.LogKeys() {
 	case logPlain:
-		return v.Key.String()
+		return key.String()
 	case logNone:
 		return ""
 	}
-	mac := hmac.New(sha256.New, o.eng.o.LogKey)
-	mac.Write([]byte(v.Key.String()))
+	mac := hmac.New(sha256.New, e.o.LogKey)
+	mac.Write([]byte(key.String()))
 	return hex.EncodeToString(mac.Sum(nil)[:12])
 }
 

@@ -138,7 +138,7 @@ func (o *Outcome) settle(ctx context.Context, actual []int64) error {
 		if actual != nil {
 			what = notGivenBack
 		}
-		o.eng.lines.unsettled(ctx, o, &verdicts[0], what, err)
+		o.eng.lines.unsettled(ctx, o, verdicts, what, err)
 		return err
 	}
 	since := time.Duration(o.eng.now() - o.now)

@@ -101,7 +101,7 @@ func (e *Engine) answerUsage(ctx context.Context, a *policy.Attributes, o *Outco
 	}
 	body, err := e.usageOf(ctx, ops, o)
 	if err != nil {
-		o.refuse(ctx, err)
+		o.refuse(ctx, e.nameless(err, keysOf(ops)...))
 		return nil
 	}
 	o.judge(false)

@@ -43,19 +43,12 @@ type Book struct {
 	index  entry
 	shards [shards]shard
 
-	asked  atomic.Bool  // the store has answered once
-	rest   atomic.Int64 // Unix ns until which a store that failed is not asked
-	reason atomic.Pointer[failure]
-	told   atomic.Int64 // Unix ns of the last line about a record
+	asked atomic.Bool // the store has answered once
+	store breaker
+	told  atomic.Int64 // Unix ns of the last line about a record
 }
 
-type failure struct{ error }
-
-const (
-	shards = 16
-	// pause is how long a store that failed is left alone.
-	pause = time.Second
-)
+const shards = 16
 
 // shard remembers callers in two generations: when the young one is full it
 // becomes the old one, and what was in that is forgotten.
@@ -69,6 +62,14 @@ type entry struct {
 	turn     chan struct{} // holds one while somebody asks the store
 	known    atomic.Pointer[known]
 	resolved atomic.Pointer[resolved]
+	bad      atomic.Pointer[bad] // when the record was last found to be none that can be read
+}
+
+// bad is a record that cannot be read. It is asked for once a pause, and nobody
+// else's is the worse for it.
+type bad struct {
+	err error
+	at  int64 // Unix ns
 }
 
 type known struct {
@@ -241,8 +242,11 @@ func (b *Book) get(ctx context.Context, e *entry, key string, maxAge time.Durati
 // ask reads a record from the store. Who calls has the entry's turn.
 func (b *Book) ask(ctx context.Context, e *entry, key string, old *known) (*known, error) {
 	now := b.o.Now()
-	if until := b.rest.Load(); now < until && until-now <= int64(pause) {
-		return nil, b.reason.Load()
+	if w := e.bad.Load(); w != nil && now >= w.at && now-w.at < int64(pause) {
+		return nil, w.err
+	}
+	if err := b.store.refuses(now); err != nil {
+		return nil, err
 	}
 	value, version, err := b.read(ctx, key)
 	if err != nil {
@@ -259,9 +263,10 @@ func (b *Book) ask(ctx context.Context, e *entry, key string, old *known) (*know
 		err = decode(value, next.record, &next.record.Schema, key)
 	}
 	if err != nil {
-		b.failed(err)
+		e.bad.Store(&bad{err, now})
 		return nil, err
 	}
+	e.bad.Store(nil)
 	e.known.Store(next)
 	return next, nil
 }
@@ -274,11 +279,22 @@ func (b *Book) read(ctx context.Context, key string) (value []byte, version stri
 	switch {
 	case err == nil:
 		b.asked.Store(true)
+		b.store.well()
 	case ctx.Err() == nil:
-		b.failed(err)
+		shared := nameless{strings.ReplaceAll(err.Error(), strings.TrimPrefix(key, recordPrefix), "a caller"), err}
+		b.store.failed(shared, b.o.Now()) // others hear of it
 	}
 	return value, version, err
 }
+
+// nameless is an error of one caller's record without the caller's key.
+type nameless struct {
+	text string
+	err  error
+}
+
+func (n nameless) Error() string { return n.text }
+func (n nameless) Unwrap() error { return n.err }
 
 func (b *Book) within(ctx context.Context) (context.Context, context.CancelFunc) {
 	d := b.o.Deadline
@@ -287,14 +303,6 @@ func (b *Book) within(ctx context.Context) (context.Context, context.CancelFunc)
 	}
 	return context.WithTimeout(ctx, d)
 }
-
-// failed lets the store rest. An answer that cannot be read counts as none.
-func (b *Book) failed(err error) {
-	b.reason.Store(&failure{err})
-	b.rest.Store(b.o.Now() + int64(pause))
-}
-
-func (f *failure) Unwrap() error { return f.error }
 
 // pinTrips bounds how often a pin is tried against other writers.
 const pinTrips = 8
@@ -345,9 +353,8 @@ func (b *Book) Pin(ctx context.Context, c policy.Caller, pin policy.Pin) (Caller
 }
 
 func (b *Book) put(ctx context.Context, key string, r *Record, ifVersion string) error {
-	now := b.o.Now()
-	if until := b.rest.Load(); now < until && until-now <= int64(pause) {
-		return b.reason.Load()
+	if err := b.store.rests(b.o.Now()); err != nil {
+		return err
 	}
 	value, err := encode(r, maxRecord)
 	if err != nil {

@@ -2,7 +2,7 @@ package account
 
 import (
 	"cmp"
-	"fmt"
+	"errors"
 	"maps"
 	"slices"
 	"strings"
@@ -40,7 +40,7 @@ func decodeIndex(value []byte) (*Index, error) {
 	}
 	for p := range x.Wildcards {
 		if _, err := ParsePattern(string(p)); err != nil {
-			return nil, &UnreadableError{Of: "all accounts", Err: fmt.Errorf("is damaged: %w", err)}
+			return nil, &UnreadableError{Of: "all accounts", Err: errors.New("is damaged: one of its wildcards is none")} // which names callers
 		}
 	}
 	x.sort()

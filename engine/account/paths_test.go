@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/netip"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -250,6 +251,30 @@ func TestSpec_B12_OfManyFirstCallsAtOnceOnePins(t *testing.T) {
 			if one+two != each || one != 0 && two != 0 {
 				t.Errorf("round %d: %d calls of version 1, %d of version 2\n%s%s", round, one, two, processes[0].log, processes[1].log)
 			}
+		}
+	})
+}
+
+// During a rollout a newer program writes a form of a record that this one does not
+// know: its account is refused, no other, and no log names it.
+func TestARecordThatCannotBeReadRefusesItsOwnAccountOnly(t *testing.T) {
+	onStores(t, func(t *testing.T, open func() weir.Store) {
+		c := new(clock)
+		p := start(t, open(), c, after(c.time().Add(time.Hour)))
+		r := p.store.(weir.Records)
+		if err := r.Put(context.Background(), "accounts/account#poison", []byte(`{"schema_version":2}`), "", time.Time{}); err != nil {
+			t.Fatal(err)
+		}
+		for i := range 5 {
+			if o := p.ask("/render", "Sub", "poison"); o.Status != 503 {
+				t.Errorf("its account: %d", o.Status)
+			}
+			if o := p.ask("/render", "Sub", fmt.Sprint("fresh-", i)); o.Status != 0 {
+				t.Errorf("another one right after: %d\n%s", o.Status, p.log)
+			}
+		}
+		if log := p.log.String(); strings.Contains(log, "poison") || !strings.Contains(log, "form 2") {
+			t.Errorf("the log is\n%s", log)
 		}
 	})
 }

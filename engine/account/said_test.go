@@ -385,7 +385,7 @@ func TestRecordsThatCannotBeRead(t *testing.T) {
 		s := onMemory(t)
 		s.fail(down)
 		p := start(t, s, new(clock), tt.policy)
-		for range 4 {
+		for range 20 {
 			o := p.ask(tt.path, "Sub", "a")
 			if v := o.Speaks(); o.Status != tt.status || !o.Degraded || tt.counted == v.Unknown {
 				t.Errorf("%s: status %d, degraded %v, %+v", tt.name, o.Status, o.Degraded, v)
@@ -394,8 +394,8 @@ func TestRecordsThatCannotBeRead(t *testing.T) {
 				break
 			}
 		}
-		if n := s.gets.Load(); n != 1 {
-			t.Errorf("%s: a store that fails is asked %d times", tt.name, n)
+		if n := s.gets.Load(); n < 1 || n > 5 {
+			t.Errorf("%s: a store that fails is asked %d times in a row", tt.name, n)
 		}
 		if log := p.log.String(); !strings.Contains(log, "connection refused") {
 			t.Errorf("%s: the log does not say why: %s", tt.name, log)

@@ -1,0 +1,107 @@
+package account
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/weirlabs/weir"
+	"github.com/weirlabs/weir/memstore"
+	"github.com/weirlabs/weir/policy"
+)
+
+// slow are records of which some never answer; all counts what is asked.
+type slow struct {
+	weir.Records
+	never func(key string) bool
+	all   atomic.Int64
+}
+
+func (s *slow) Get(ctx context.Context, key string) ([]byte, string, error) {
+	s.all.Add(1)
+	if s.never(key) {
+		<-ctx.Done()
+		return nil, "", ctx.Err()
+	}
+	return s.Records.Get(ctx, key)
+}
+
+// A record that is slow, or cannot be read, is its own caller's trouble: others are
+// asked for meanwhile, and answered.
+func TestOneCallersRecordIsNoOthersTrouble(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx := context.Background()
+		store := memstore.New(memstore.Options{})
+		poison, late := weir.NewKey("account", "poison"), weir.NewKey("account", "late")
+		if err := store.Put(ctx, recordKey(poison), []byte(`{"schema_version":2}`), "", time.Time{}); err != nil {
+			t.Fatal(err)
+		}
+		s := &slow{Records: store, never: func(key string) bool { return key == recordKey(late) }}
+		b := NewBook(Options{Records: s})
+		look := func(key weir.Key) error {
+			_, err := b.Look(ctx, policy.Caller{Key: key, Kind: "account", Needed: true}, time.Minute)
+			return err
+		}
+		for i := range 100 {
+			if err := look(weir.NewKey("account", fmt.Sprint(i))); err != nil {
+				t.Fatalf("after %d: %v", i, err)
+			}
+			var unreadable *UnreadableError
+			if err := look(poison); !errors.As(err, &unreadable) {
+				t.Fatalf("%v", err)
+			}
+			if err := look(late); !errors.Is(err, context.DeadlineExceeded) {
+				t.Fatalf("%v", err)
+			}
+		}
+		if asked := s.all.Load(); asked > 1+100+100+15 { // a bad one is read once a second, and all this took ten
+			t.Errorf("%d records were asked for", asked)
+		}
+	})
+}
+
+// A store that answers nobody is left alone: after a few questions one in a second
+// may try, and the first answer ends that.
+func TestAStoreThatAnswersNobodyIsLeftAlone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		away := true
+		s := &slow{Records: memstore.New(memstore.Options{}), never: func(key string) bool { return away && key != indexKey }}
+		b := NewBook(Options{Records: s})
+		look := func(id string) error {
+			_, err := b.Look(context.Background(), policy.Caller{Key: weir.NewKey("account", id), Kind: "account", Needed: true}, time.Hour)
+			return err
+		}
+		for i := range 50 {
+			if look(fmt.Sprint(i)) == nil {
+				t.Fatal("answered")
+			}
+		}
+		if s.all.Load() != 1+tolerated {
+			t.Errorf("%d questions, want the index and %d", s.all.Load(), tolerated)
+		}
+		<-time.After(pause)
+		asked, done := s.all.Load(), make(chan error)
+		for i := range 20 {
+			go func() { done <- look(fmt.Sprint("at once ", i)) }()
+		}
+		for range 20 {
+			if <-done == nil {
+				t.Fatal("answered")
+			}
+		}
+		if s.all.Load() != asked+1 {
+			t.Errorf("%d questions of 20 callers at once, want 1", s.all.Load()-asked)
+		}
+		away = false
+		<-time.After(2 * pause)
+		for i := range 20 {
+			if err := look(fmt.Sprint("again ", i)); err != nil {
+				t.Fatal(err)
+			}
+		}
+	})
+}
