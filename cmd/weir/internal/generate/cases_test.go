@@ -1,6 +1,8 @@
 package generate
 
 import (
+	"regexp"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -43,6 +45,61 @@ func TestCase_B176_WindowsAreThoseOfTheLimit(t *testing.T) {
 		got := templateOf(t, "weir: 1\nedge: [{name: e, limit: sliding 100/"+window+", by: ip}]\n", Options{API: REST})
 		if !strings.Contains(got, "EvaluationWindowSec: "+seconds+"\n") || !strings.Contains(got, "Limit: 100\n") {
 			t.Errorf("sliding 100/%s: no window of %s s with a limit of 100", window, seconds)
+		}
+	}
+}
+
+// B175: the service takes a throttle only for one path and one method, or for all
+// of both: not for a part of one, nor for a path as it is read.
+func TestCase_B175_AThrottleHasAPathThatTheServiceTakes(t *testing.T) {
+	cloudFormation := regexp.MustCompile(`ResourcePath: "?([^"\n]*?)"?\n\s*HttpMethod: "?([^"\n]*?)"?\n`)
+	terraform := regexp.MustCompile(`method_path\s*=\s*"([^"]*)"`)
+	methods := []string{"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"}
+	// The part of a path stands as it is in the resources of the API.
+	part := `(?:[A-Za-z0-9._:-]+|\{[A-Za-z0-9._-]+\+?\})`
+	escaped, plain := regexp.MustCompile(`^(?:/~1|/~1`+part+`(?:~1`+part+`)*)$`), regexp.MustCompile(`^(?:`+part+`/)*`+`$`)
+	for _, match := range []string{
+		"", "match: POST /sale", "match: /sale", "match: /sale/", "match: /", "match: GET /", "match: \"GET /{$}\"", "match: \"POST /shop/{id}/seats\"", "match: \"/shop/{rest...}\"",
+		"match: [GET /a, POST /b/c]", "match: \"GET /a.b/c-d_e\"", "match: \"/x/{first}/{second}\"",
+	} {
+		policy := "weir: 1\nedge: [{name: e, limit: sliding 100/5m, by: ip}]\napplication:\n  limits:\n    - {name: a, " + match + strings.Repeat(", ", min(len(match), 1)) + "by: everyone, limit: 500/s burst 600}\n"
+		o := Options{API: REST, Approximate: true}
+		settings := cloudFormation.FindAllStringSubmatch(templateOf(t, policy, o), -1)
+		if len(settings) == 0 {
+			t.Errorf("%s: no throttle", match)
+		}
+		for _, s := range settings {
+			path, method := s[1], s[2]
+			if all := path == "/*"; all != (match == "") || all && method != "*" {
+				t.Errorf("%s: %s %s", match, path, method)
+			} else if !all && !escaped.MatchString(path) {
+				t.Errorf("%s: the path %s", match, path)
+			}
+			if method != "*" && !slices.Contains(methods, method) {
+				t.Errorf("%s: the method %s", match, method)
+			}
+		}
+		out, err := Terraform(loadText(t, policy), o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var text strings.Builder
+		for _, f := range out.Files {
+			text.Write(f.Text)
+		}
+		paths := terraform.FindAllStringSubmatch(text.String(), -1)
+		if len(paths) != len(settings) {
+			t.Errorf("%s: %d settings for CloudFormation, %d for Terraform", match, len(settings), len(paths))
+		}
+		for _, m := range paths {
+			at := strings.LastIndexByte(m[1], '/')
+			path, method := m[1][:at+1], m[1][at+1:]
+			if m[1] == "*/*" {
+				continue
+			}
+			if strings.HasPrefix(path, "/") && path != "/" || !plain.MatchString(strings.TrimPrefix(path, "/")) || method != "*" && !slices.Contains(methods, method) {
+				t.Errorf("%s: method_path %s", match, m[1])
+			}
 		}
 	}
 }
