@@ -103,3 +103,38 @@ func TestCase_B175_AThrottleHasAPathThatTheServiceTakes(t *testing.T) {
 		}
 	}
 }
+
+// A rule for everybody counts every path, whatever stands before it, and needs no
+// parameter for that.
+func TestSpec_C01_EverybodyIsCountedOnEveryPath(t *testing.T) {
+	known := readProvider(t)
+	for _, api := range []API{REST, AppSync} {
+		p := loadText(t, "weir: 1\nedge: [{name: all, limit: sliding 2000/5m, by: everyone}]\n")
+		out, err := CloudFormation(p, Options{API: api})
+		if err != nil {
+			t.Fatal(err)
+		}
+		text := string(out.Files[1].Text)
+		if strings.Contains(text, "PathPrefix") || !strings.Contains(text, "PositionalConstraint: STARTS_WITH\n") || !strings.Contains(text, "SearchString: /\n") {
+			t.Errorf("%s: the rule does not count every path:\n%s", api, text)
+		}
+		for _, f := range invariants(text) {
+			t.Errorf("%s: %s", api, f)
+		}
+		tf, err := Terraform(p, Options{API: api})
+		if err != nil {
+			t.Fatal(err)
+		}
+		found, _ := checkTerraform(known, tf.Files[0].Text)
+		for _, problem := range found {
+			t.Errorf("%s: %s", api, problem)
+		}
+		for _, prefix := range []string{"", "/prod"} {
+			live := exportOf(t, p)
+			live.PathPrefix = prefix
+			if found, _, err := Drift(p, api, Live{WebACL: live.WebACL, PathPrefix: prefix}); err != nil || len(found) > 0 {
+				t.Errorf("%s behind %q: %v %v", api, prefix, found, err)
+			}
+		}
+	}
+}

@@ -67,6 +67,9 @@ func exportValue(v any) any {
 			if o[name] = exportValue(p.value); name == noteName {
 				delete(o, name)
 			}
+			if plain, ok := p.value.(string); ok && name == "SearchString" {
+				o[name] = base64.StdEncoding.EncodeToString([]byte(plain))
+			}
 		}
 		return o
 	case []any:

@@ -211,7 +211,8 @@ func (r *reader) path(rule string, match any) string {
 	}
 	if rest, ok := strings.CutPrefix(s, r.prefix); ok {
 		s = rest
-	} else {
+	} else if s != "/" || text(field(match, "PositionalConstraint")) != "STARTS_WITH" { // which every path does
+
 		r.say(rule, "path", "a path after "+r.prefix, s, "")
 	}
 	if looked, _ := field(match, "FieldToMatch").(map[string]any); field(looked, "UriPath") == nil {

@@ -124,7 +124,8 @@ func quotes(list []string) string {
 // A policy becomes a template, and what the template's properties say is the
 // policy again, or the difference is a gap in the output: on the very line, and
 // in the direction that it names. Names, comments and descriptions are not looked
-// at: rules are told by their priorities.
+// at: rules are told by their priorities. The template keeps the invariants, and the
+// same as Terraform's text is one that the provider takes.
 func TestSpec_C01_C02_RoundTrip(t *testing.T) {
 	t.Parallel()
 	seed := rand.Uint64()
@@ -132,6 +133,7 @@ func TestSpec_C01_C02_RoundTrip(t *testing.T) {
 	t.Logf("seed %d", seed)
 	seen := map[Direction]int{}
 	exact := 0
+	known := readProvider(t)
 	for i := range *policies {
 		text, edge, exempt, plans := randomPolicy(r)
 		p := loadText(t, text)
@@ -154,6 +156,19 @@ func TestSpec_C01_C02_RoundTrip(t *testing.T) {
 		}
 		exact += checkEdge(t, template, p, edge, exempt, out.Gaps)
 		exact += checkPlans(t, template, plans, out.Gaps)
+		if i < 20 { // it takes longer than all else
+			tf, err := Terraform(p, Options{Approximate: true, API: REST})
+			if err != nil {
+				t.Fatalf("%v\n%s", err, text)
+			}
+			problems, _ := checkTerraform(known, tf.Files[0].Text)
+			for _, problem := range problems {
+				t.Error(problem)
+			}
+			for _, finding := range invariants(string(out.Files[1].Text)) {
+				t.Error(finding)
+			}
+		}
 		if t.Failed() {
 			t.Fatalf("policy %d\n%s\ngaps\n%s", i, text, out.Gaps.Error())
 		}

@@ -113,7 +113,7 @@ func (e *EdgeRule) statement(sets map[string]string) object {
 	var all []any
 	switch paths := e.Paths; {
 	case len(paths) == 0 && e.Everyone && e.Exempt == nil && e.Except == nil:
-		all = append(all, byteMatch("/*")) // a constant key needs a scope
+		all = append(all, match("/", "STARTS_WITH")) // a constant key needs a scope
 	case len(paths) == 1:
 		all = append(all, byteMatch(paths[0]))
 	case len(paths) > 1:
@@ -150,13 +150,18 @@ func byteMatch(path string) object {
 	if prefix {
 		how = "STARTS_WITH"
 	}
+	return match(sub("${"+pathPrefix+"}"+escaped(text)), how)
+}
+
+// match looks for a text in the path.
+func match(text any, how string) object {
 	var steps []any
 	for i, t := range decoding {
 		steps = append(steps, object{{"Priority", int64(i)}, {"Type", t}})
 	}
 	return object{{"ByteMatchStatement", object{
 		{"FieldToMatch", object{{"UriPath", object{}}}}, {"PositionalConstraint", how},
-		{"SearchString", sub("${" + pathPrefix + "}" + escaped(text))}, {"TextTransformations", steps},
+		{"SearchString", text}, {"TextTransformations", steps},
 	}}}
 }
 
