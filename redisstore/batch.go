@@ -40,6 +40,7 @@ type batches struct {
 	mu      sync.Mutex
 	waiting []*call
 	flights int
+	spare   []*flight // those that are over
 }
 
 // call is one Apply on its way. It is a [weir.Pending].
@@ -105,7 +106,11 @@ func (b *batches) enter(client rueidis.Client, c *call) bool {
 	b.waiting = append(b.waiting, c)
 	if b.flights < maxFlights {
 		b.flights++
-		go b.fly(client)
+		f := new(flight)
+		if last := len(b.spare) - 1; last >= 0 {
+			f, b.spare = b.spare[last], b.spare[:last]
+		}
+		go b.fly(client, f)
 	}
 	return true
 }
@@ -131,9 +136,8 @@ func (c *call) Abandon(why error) error {
 
 // flight is what a batch is sent with, kept for the next one.
 type flight struct {
-	batch    []*call
-	legs     []leg
-	commands []rueidis.Completed
+	batch []*call
+	legs  []leg
 }
 
 // leg is the script for the calls of a flight whose writes are of one form.
@@ -145,10 +149,9 @@ type leg struct {
 }
 
 // fly sends what waits, batch after batch, until nothing does.
-func (b *batches) fly(client rueidis.Client) {
-	var f flight
-	for b.next(&f) {
-		b.flight(client, &f)
+func (b *batches) fly(client rueidis.Client, f *flight) {
+	for b.next(f) {
+		b.flight(client, f)
 	}
 }
 
@@ -175,6 +178,7 @@ func (b *batches) next(f *flight) bool {
 	b.waiting = b.waiting[:left]
 	if len(f.batch) == 0 {
 		b.flights--
+		b.spare = append(b.spare, f)
 	}
 	return len(f.batch) > 0
 }
@@ -203,15 +207,15 @@ func (b *batches) flight(client rueidis.Client, f *flight) {
 // send runs the scripts for the calls of a flight and gives each its answer.
 func (b *batches) send(ctx context.Context, client rueidis.Client, f *flight) {
 	f.sort(&b.scripts)
-	commands := f.commands[:0]
+	if len(f.legs) == 1 {
+		l := &f.legs[0]
+		l.got(ctx, client, client.Do(ctx, l.script.named(client, l.keys, l.args...)))
+		return
+	}
+	commands := make([]rueidis.Completed, len(f.legs)) // the client may still have it when time is over
 	for i := range f.legs {
 		l := &f.legs[i]
-		commands = append(commands, l.script.named(client, l.keys, l.args...))
-	}
-	f.commands = commands
-	if len(commands) == 1 {
-		f.legs[0].got(ctx, client, client.Do(ctx, commands[0]))
-		return
+		commands[i] = l.script.named(client, l.keys, l.args...)
 	}
 	for i, r := range client.DoMulti(ctx, commands...) {
 		f.legs[i].got(ctx, client, r)
@@ -273,24 +277,20 @@ func (l *leg) unpack(text string) error {
 // whose values are the same, as of many callers with one limit, into a group,
 // whose values are sent once.
 func (f *flight) sort(known *scripts) {
-	legs := 0
+	f.legs = f.legs[:0]
 next:
 	for _, c := range f.batch {
-		for i := range f.legs[:legs] {
+		for i := range f.legs {
 			if l := &f.legs[i]; bytes.Equal(l.calls[0].writes.form, c.writes.form) {
 				l.calls = append(l.calls, c)
 				continue next
 			}
 		}
-		if legs == len(f.legs) {
-			f.legs = append(f.legs, leg{})
-		}
-		l := &f.legs[legs]
+		n := len(f.legs)
+		f.legs = slices.Grow(f.legs, 1)[:n+1] // with the memory of an earlier one
+		l := &f.legs[n]
 		l.calls, l.keys, l.args = append(l.calls[:0], c), l.keys[:0], l.args[:0]
-		legs++
 	}
-	clear(f.legs[legs:])
-	f.legs = f.legs[:legs]
 	for i := range f.legs {
 		l := &f.legs[i]
 		l.script = known.of(&l.calls[0].writes)

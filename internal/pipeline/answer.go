@@ -12,18 +12,26 @@ import (
 func (t *take) answer() { t.done <- struct{}{} }
 
 // present drops the takes whose callers have gone before anything was taken.
-func (p *Pipeline) present(l *lane, pending []*take) []*take {
+func (l *lane) present(pending []*take) []*take {
+	if len(pending) == 0 {
+		return pending
+	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	here := pending[:0]
+	return here(pending)
+}
+
+// here is present for who holds the lock.
+func here(pending []*take) []*take {
+	left := pending[:0]
 	for _, t := range pending {
 		if t.left {
 			t.answer()
 			continue
 		}
-		here = append(here, t)
+		left = append(left, t)
 	}
-	return here
+	return left
 }
 
 // allow answers the takes that a write has taken, each with what was left after

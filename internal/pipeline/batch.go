@@ -43,6 +43,15 @@ func (b *batch) reset() {
 // an earlier one did not.
 func (b *batch) judge(pending []*take, known *plan.Cells, now int64, most int) {
 	b.reset()
+	if len(pending) == 1 && pending[0].plain() { // as of most calls: nobody needs the state that it leaves
+		if t := pending[0]; room(t, known, now) {
+			b.fits = append(b.fits, t)
+			b.add(t.asks[0].Spec, t.asks[0].Cost)
+		} else {
+			b.rest = append(b.rest, t)
+		}
+		return
+	}
 	b.scratch.CopyFrom(known)
 	for _, t := range pending {
 		if len(b.fits) == most || b.differs(t) || !room(t, &b.scratch, now) {
@@ -63,6 +72,9 @@ func (b *batch) judge(pending []*take, known *plan.Cells, now int64, most int) {
 		}
 	}
 }
+
+// plain reports whether a take is of one limit, which it must have.
+func (t *take) plain() bool { return len(t.asks) == 1 && !t.asks[0].Shadow }
 
 // differs reports whether a take is of another limit with the same counters as
 // one of the batch, such as those of two plans of one caller. One write can't

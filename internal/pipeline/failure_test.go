@@ -166,7 +166,7 @@ func TestThrottlingSlowsOneKeyDown(t *testing.T) {
 		}
 		gap := func() time.Duration {
 			synctest.Wait()
-			return b.lanes.by[key("hot")].gap
+			return b.lanes.by[key("hot").Hash()].gap
 		}
 		for want := 16 * time.Millisecond; want <= 2048*time.Millisecond; want *= 2 {
 			before, began := b.store.trips(), time.Now()

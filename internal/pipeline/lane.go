@@ -18,6 +18,7 @@ import (
 // order and the last one is the newest.
 type lane struct {
 	item   plan.Key
+	alike  *lane        // another with the same hash
 	users  atomic.Int32 // calls that hold the lane
 	seenAt atomic.Int64 // when state was asked for, on the pipeline's clock
 
@@ -106,9 +107,8 @@ func (p *Pipeline) enter(l *lane, t *take, u *update) {
 }
 
 // wait returns when there is a value, and true; or when the take's caller gives
-// up, or its time is over.
-func (p *Pipeline) wait(ctx context.Context, t *take, until time.Duration, value <-chan struct{}) bool {
-	left := until - p.clock()
+// up, or the time that is left is over.
+func (t *take) wait(ctx context.Context, left time.Duration, value <-chan struct{}) bool {
 	if t.timer == nil {
 		t.timer = time.NewTimer(left)
 	} else {
@@ -283,18 +283,13 @@ func (p *Pipeline) serve(l *lane, alone *take) int {
 	return s.takes
 }
 
-// found notes, after a trip, whether the item had anything left for those who
-// asked. While it has not, several processes would spend a write each on finding
+// found notes that a trip has found nothing left for those who asked. While it has not, several processes would spend a write each on finding
 // that out again as soon as one unit is back: each then asks less often, and for
 // more callers at once, where the store wants gaps. It goes by the store's time,
 // in which units come back.
-func (l *lane) found(p *Pipeline, any bool) {
+func (l *lane) found(p *Pipeline) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if any {
-		l.idle, l.vain = 0, false
-		return
-	}
 	if l.vain {
 		l.idle = min(max(2*l.idle, p.o.Gap), maxIdle*p.o.Gap)
 	}
@@ -345,10 +340,14 @@ func (p *Pipeline) throttled() time.Duration { return max(p.o.Gap, firstGap) }
 
 // calm lets a lane go slowly faster again: by one write a second for every write
 // that gets through. Sums that rise and shares that fall bring the processes that
-// meet at an item to about the same pace.
-func (l *lane) calm(p *Pipeline) {
+// meet at an item to about the same pace. took says that the item had something
+// left for those who asked.
+func (l *lane) calm(p *Pipeline, took bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if took {
+		l.idle, l.vain = 0, false
+	}
 	if l.gap -= time.Duration(float64(l.gap) * l.gap.Seconds() / (1 + l.gap.Seconds())); l.gap <= p.throttled() {
 		l.gap = 0
 	}

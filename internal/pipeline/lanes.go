@@ -10,7 +10,8 @@ import (
 // one is only a memo, which any caller can do without.
 type lanes struct {
 	mu  sync.Mutex
-	by  map[plan.Key]*lane
+	by  map[uint64]*lane // by the hash of the item
+	n   int
 	max int
 }
 
@@ -21,22 +22,22 @@ const looked = 8
 func (t *lanes) get(item plan.Key) *lane {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if l := t.by[item]; l != nil {
-		l.users.Add(1)
+	if l := t.known(item); l != nil {
 		return l
 	}
 	if t.by == nil {
-		t.by = map[plan.Key]*lane{}
+		t.by = map[uint64]*lane{}
 	}
-	if len(t.by) >= t.max {
+	if t.n >= t.max {
 		t.drop()
 	}
-	if len(t.by) >= t.max {
+	if t.n >= t.max {
 		t.drop() // a crowd of lanes in use has made it too large
 	}
-	l := &lane{item: item}
+	l := &lane{item: item, alike: t.by[item.Hash()]}
 	l.users.Store(1)
-	t.by[item] = l
+	t.by[item.Hash()] = l
+	t.n++
 	return l
 }
 
@@ -44,11 +45,18 @@ func (t *lanes) get(item plan.Key) *lane {
 func (t *lanes) find(item plan.Key) *lane {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	l := t.by[item]
-	if l != nil {
-		l.users.Add(1)
+	return t.known(item)
+}
+
+// known is find for who holds the lock.
+func (t *lanes) known(item plan.Key) *lane {
+	for l := t.by[item.Hash()]; l != nil; l = l.alike {
+		if l.item == item {
+			l.users.Add(1)
+			return l
+		}
 	}
-	return l
+	return nil
 }
 
 // hold is one more use of a lane that is in use.
@@ -62,7 +70,7 @@ func (l *lane) put() { l.users.Add(-1) }
 func (t *lanes) drop() {
 	var oldest *lane
 	n := 0
-	for _, l := range t.by {
+	for _, l := range t.by { // of those with one hash, which there hardly are, the first
 		if l.users.Load() == 0 && (oldest == nil || l.seenAt.Load() < oldest.seenAt.Load()) {
 			oldest = l
 		}
@@ -70,7 +78,13 @@ func (t *lanes) drop() {
 			break
 		}
 	}
-	if oldest != nil {
-		delete(t.by, oldest.item)
+	if oldest == nil {
+		return
+	}
+	t.n--
+	if oldest.alike != nil {
+		t.by[oldest.item.Hash()] = oldest.alike
+	} else {
+		delete(t.by, oldest.item.Hash())
 	}
 }

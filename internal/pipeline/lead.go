@@ -42,6 +42,17 @@ func (p *Pipeline) goes(l *lane, t *take, at time.Duration) bool {
 // What would keep the caller for longer than it may stay, or for the sake of
 // others, goes on in a goroutine of the lane's: then the take may not be
 // answered yet. So it is with an error, which is the caller's own.
+//
+// Why nobody is forgotten, and nobody hears twice: while running is set, exactly
+// one goroutine has the lane. It has it from goes or enter on and gives it on in
+// goOn, to a goroutine or to the first who waits, whose take is still in the
+// queue, so that the next service finds it there; or in run, when nothing waits.
+// Who has been told to lead and leaves instead takes the value out of done
+// himself, under the lock, and starts the goroutine that goOn did not: see leave.
+// A take that nobody waits for any more is never told to lead. So done, which has
+// room for one value, is empty whenever a take is answered, and the value that
+// [Late] waits for is the answer. A take is used again only by the caller who
+// has received the answer; after an error it is left to whoever still holds it.
 func (p *Pipeline) lead(ctx context.Context, until time.Duration, l *lane, t *take, at time.Duration, keep bool) (answered bool, err error) {
 	alone := t
 	if !p.o.NoCoalescing {
@@ -55,7 +66,10 @@ func (p *Pipeline) lead(ctx context.Context, until time.Duration, l *lane, t *ta
 		}
 		p.stamp(l, s.write[:s.offered])
 		trip := &s.trip
-		*trip = outcome{began: p.clock(), until: s.until, sent: p.o.Clock()}
+		*trip = outcome{began: at, until: s.until, sent: s.clock}
+		if s.fresh { // not the first
+			trip.began, trip.sent = p.clock(), p.o.Clock()
+		}
 		if !p.breaker.allow(trip.began) {
 			s.fail(p.o.Errors.Open)
 			break
@@ -67,7 +81,7 @@ func (p *Pipeline) lead(ctx context.Context, until time.Duration, l *lane, t *ta
 			return false, nil
 		}
 		p.stats.trips.Add(1)
-		if !p.wait(ctx, t, until, pending.Done()) {
+		if !t.wait(ctx, until-trip.began, pending.Done()) {
 			_, err = p.leave(ctx, l, t, keep)
 			s.hand(ctx, at, trip, pending)
 			return false, err
@@ -135,7 +149,7 @@ func (p *Pipeline) goOn(l *lane, began time.Duration, takes int) {
 	switch {
 	case len(l.takes) == 0 && len(l.updates) == 0:
 		l.running = false
-	case len(l.updates) == 0 && !l.takes[0].gone && l.paused(p, p.clock()) <= 0:
+	case len(l.updates) == 0 && !l.takes[0].gone && (l.next <= began && l.idle == 0 || l.paused(p, p.clock()) <= 0):
 		l.takes[0].lead = true
 		l.takes[0].done <- struct{}{}
 	default:

@@ -182,7 +182,7 @@ func (p *Pipeline) Take(ctx context.Context, until time.Duration, item plan.Key,
 		return true, nil
 	}
 	t := p.take(ctx, asks, verdicts)
-	if err := p.ask(ctx, until, item, t, keep); err != nil {
+	if err := p.ask(ctx, p.clock(), until, item, t, keep); err != nil {
 		return false, err
 	}
 	refused = t.refused
@@ -198,7 +198,8 @@ func (p *Pipeline) TakeOne(ctx context.Context, item plan.Key, a Ask, keep bool)
 	if never(t.asks, t.verdicts) {
 		err = nil
 	} else {
-		err = p.ask(ctx, p.Until(1), item, t, keep)
+		at := p.clock()
+		err = p.ask(ctx, at, at+p.Deadline(), item, t, keep)
 	}
 	if err != nil {
 		return v, err
@@ -226,11 +227,11 @@ func (p *Pipeline) forget(t *take) {
 	p.takes.Put(t)
 }
 
-// ask has a take decided. After an error others may still hold it.
-func (p *Pipeline) ask(ctx context.Context, until time.Duration, item plan.Key, t *take, keep bool) error {
+// ask has a take decided that begins at a time. After an error others may still
+// hold it.
+func (p *Pipeline) ask(ctx context.Context, at, until time.Duration, item plan.Key, t *take, keep bool) error {
 	l := p.lanes.get(item)
 	defer l.put()
-	at := p.clock()
 	if p.memo(l, t, at) {
 		return nil
 	}
@@ -243,8 +244,9 @@ func (p *Pipeline) ask(ctx context.Context, until time.Duration, item plan.Key, 
 			if answered || err != nil {
 				return p.counted(err)
 			}
+			at = p.clock()
 		}
-		if !p.wait(ctx, t, until, t.done) {
+		if !t.wait(ctx, until-at, t.done) {
 			if answered, err := p.leave(ctx, l, t, keep); !answered || err != nil {
 				return p.counted(err)
 			}

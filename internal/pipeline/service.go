@@ -21,6 +21,7 @@ type service struct {
 	batch   batch           // those of them that go out next
 	known   plan.Cells      // what they are judged by
 	next    plan.Cells      // what the store returns
+	clock   int64           // this machine's time when it began
 	now     int64           // the store's time of known, or an estimate
 	fresh   bool            // known came from the store in this very service
 	took    bool            // a write has taken something
@@ -40,7 +41,8 @@ func (p *Pipeline) service(l *lane, began time.Duration, alone *take) *service {
 		s = &service{p: p}
 	}
 	s.l, s.until, s.most = l, began+p.Deadline(), maxBatch
-	s.now = p.now()
+	s.clock = p.o.Clock()
+	s.now = s.clock + p.ahead.Load()
 	l.mu.Lock()
 	s.known.CopyFrom(&l.state)
 	if alone != nil {
@@ -52,6 +54,7 @@ func (p *Pipeline) service(l *lane, began time.Duration, alone *take) *service {
 		clear(l.takes[left:])
 		l.takes = l.takes[:left]
 	}
+	s.pending = here(s.pending)
 	for _, t := range s.pending {
 		t.sent = true
 	}
@@ -97,12 +100,14 @@ func (s *service) serve(first *outcome) {
 func (s *service) plan() bool {
 	p, l, b := s.p, s.l, &s.batch
 	for s.vain < maxTrips {
-		if s.pending = p.present(l, s.pending); len(s.pending) == 0 {
+		if len(s.pending) == 0 {
 			return false
 		}
 		if s.fresh {
 			if s.refuse(); len(s.pending) == 0 {
-				l.found(p, s.took)
+				if !s.took {
+					l.found(p)
+				}
 				return false
 			}
 		}
@@ -151,6 +156,7 @@ func (s *service) got(at int64, applied bool, err error) bool {
 		if p.rest(s.ctx, l.slow(p, s.busy)) {
 			l.held(s.pending, nil)
 			s.busy, s.now = true, p.now()
+			s.pending = l.present(s.pending)
 			return true
 		}
 	}
@@ -161,7 +167,7 @@ func (s *service) got(at int64, applied bool, err error) bool {
 		s.fail(err)
 		return false
 	}
-	l.calm(p)
+	l.calm(p, applied)
 	s.known, s.next = s.next, s.known
 	s.now, s.fresh = at, true
 	if s.vain++; s.vain >= patience {
@@ -169,10 +175,10 @@ func (s *service) got(at int64, applied bool, err error) bool {
 	}
 	if applied {
 		s.took, s.vain, s.most = true, 0, maxBatch
-		l.found(p, true)
 		s.tidy(s.batch.fits[0].asks, true)
 		s.allow(&s.known)
 	}
+	s.pending = l.present(s.pending)
 	return true
 }
 
