@@ -22,7 +22,7 @@ func (e *Engine) Decide(ctx context.Context, a *policy.Attributes, o *Outcome) {
 	if o.Limited() {
 		o.DenialID = denialID()
 		o.lengthen()
-		e.keepDenial(ctx, o)
+		e.keepDenial(o)
 	}
 	if o.Limited() || o.Degraded || e.lines.outages.Load() != 0 {
 		e.observe(ctx, o)
@@ -252,7 +252,8 @@ func (o *Outcome) refuse(ctx context.Context, err error) {
 func (o *Outcome) lengthen() {
 	jitter := o.st.policy.RetryAfterJitter()
 	if v := o.Speaks(); jitter > 0 && v != nil && v.RetryAfter > 0 {
-		v.RetryAfter += rand.N(jitter + 1)
+		o.longer = rand.N(jitter + 1)
+		v.RetryAfter += o.longer
 	}
 }
 

@@ -3,8 +3,10 @@ package engine
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"hash/fnv"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -16,13 +18,19 @@ import (
 // refused for is kept in the store's records, in a fixed number of places: the
 // place follows from the id, and a later refusal takes it over. The record so is
 // bounded however many are refused, and finding one is one read.
+//
+// A refusal does not wait for that. One goroutine writes what is to be kept, a few
+// wait for it, and what is too much is not kept. What this process's memory refused
+// asks no store, and nothing is kept while the store is known to be away.
 
 // Bounds of what is kept of refusals.
 const (
-	denialPlaces = 4096
-	denialsKept  = 5                  // a second and process: a refusal may not cost a write each under attack
-	denialAge    = 7 * 24 * time.Hour // after which a place is empty again
-	denialTime   = 100 * time.Millisecond
+	denialPlaces  = 4096
+	denialsKept   = 5                  // a second and process: a refusal may not cost a write each under attack
+	denialsQueued = 16                 // that wait to be written
+	denialAge     = 7 * 24 * time.Hour // after which a place is empty again
+	denialTime    = time.Second        // for writing one, and for all that wait when the engine is closed
+	denialPause   = time.Second        // after a write that failed
 )
 
 // Denial is what is kept of a refusal by a limit. It holds no raw key unless the
@@ -38,11 +46,11 @@ type Denial struct {
 	KeyHash    string       `json:"key_hash"`
 	Reason     string       `json:"reason"`
 	Cost       int64        `json:"cost"`
-	Used       int64        `json:"used"`
+	Used       *int64       `json:"used"` // nil: not known
 	Max        int64        `json:"max"`
-	RetryAfter int64        `json:"retry_after_seconds"`
-	RetryAt    time.Time    `json:"retry_at"` // when the same call would pass
-	Others     []DenialOf   `json:"others"`   // what else was asked of the call
+	RetryAfter int64        `json:"retry_after_seconds"` // as the caller was told: 0 when no wait helps
+	RetryAt    time.Time    `json:"retry_at,omitzero"`   // when the same call would pass if nobody else called; zero: not known, or never
+	Others     []DenialOf   `json:"others"`              // what else was asked of the call
 }
 
 // DenialOf is one of the other limits of a refused call.
@@ -59,10 +67,36 @@ func denialKey(id string) string {
 	return fmt.Sprintf("denial/%03x", h.Sum32()%denialPlaces)
 }
 
-// denials says which refusals are kept.
-type denials struct{ second, kept atomic.Int64 }
+// denials keeps refusals in records.
+type denials struct {
+	records weir.Records // nil when nobody asked for that
+	now     func() int64
 
+	second, kept atomic.Int64 // of what is let in
+	restUntil    atomic.Int64 // Unix ns until which nothing is written after a failure
+
+	start sync.Once
+	end   sync.Once
+	queue chan Denial
+	stop  chan struct{}
+	done  chan struct{}
+}
+
+func newDenials(r weir.Records, now func() int64) *denials {
+	return &denials{records: r, now: now, queue: make(chan Denial, denialsQueued), stop: make(chan struct{}), done: make(chan struct{})}
+}
+
+// rests reports whether writing has failed just now.
+func (d *denials) rests(now int64) bool {
+	rest := d.restUntil.Load()
+	return now < rest && rest-now <= int64(denialPause)
+}
+
+// due reports whether a refusal may be kept at a time.
 func (d *denials) due(now int64) bool {
+	if d.rests(now) {
+		return false
+	}
 	s := now / int64(time.Second)
 	if last := d.second.Load(); last != s && d.second.CompareAndSwap(last, s) {
 		d.kept.Store(0)
@@ -70,40 +104,99 @@ func (d *denials) due(now int64) bool {
 	return d.kept.Add(1) <= denialsKept
 }
 
-// keepDenial notes why a request was refused. What fails is not kept: the
-// refusal itself does not depend on it.
-func (e *Engine) keepDenial(ctx context.Context, o *Outcome) {
-	v := o.Speaks()
-	if e.denied == nil || v == nil || v.Reason == weir.ReasonUnavailable || !e.denials.due(o.at()) {
+// keep has a refusal written, unless too many wait for that.
+func (d *denials) keep(one Denial) {
+	d.start.Do(func() { go d.run() })
+	select {
+	case d.queue <- one:
+	default:
+	}
+}
+
+func (d *denials) run() {
+	defer close(d.done)
+	for {
+		select {
+		case one := <-d.queue:
+			ctx, cancel := context.WithTimeout(context.Background(), denialTime)
+			d.write(ctx, &one)
+			cancel()
+		case <-d.stop:
+			d.drain()
+			return
+		}
+	}
+}
+
+func (d *denials) drain() {
+	ctx, cancel := context.WithTimeout(context.Background(), denialTime)
+	defer cancel()
+	for ctx.Err() == nil {
+		select {
+		case one := <-d.queue:
+			d.write(ctx, &one)
+		default:
+			return
+		}
+	}
+}
+
+// close returns when what waits is written, or can't be in time.
+func (d *denials) close() {
+	d.start.Do(func() { close(d.done) })
+	d.end.Do(func() { close(d.stop) })
+	<-d.done
+}
+
+// write keeps one refusal. What fails is not kept.
+func (d *denials) write(ctx context.Context, one *Denial) {
+	if d.rests(d.now()) {
 		return
 	}
+	text, err := json.Marshal(one)
+	if err != nil {
+		return
+	}
+	key := denialKey(one.ID)
+	_, version, err := d.records.Get(ctx, key)
+	if err == nil {
+		err = d.records.Put(ctx, key, text, version, one.Time.Add(denialAge))
+	}
+	if err != nil && !errors.Is(err, weir.ErrConflict) {
+		d.restUntil.Store(d.now() + int64(denialPause))
+	}
+}
+
+// keepDenial notes why a request was refused.
+func (e *Engine) keepDenial(o *Outcome) {
+	v := o.Speaks()
+	if e.denials == nil || v == nil || v.Reason == weir.ReasonUnavailable || o.Degraded ||
+		v.Rule.Layer == policy.Edge && !o.st.policy.EdgeShared() || !e.denials.due(o.at()) || e.rest.Stats().Open {
+		return
+	}
+	used := v.Used
 	d := Denial{
 		ID: o.DenialID, Time: o.Time().UTC(), Layer: v.Rule.Layer, Limit: v.Rule.Name, LimitText: v.Limit.String(),
 		Operation: v.Rule.Operation, Plan: v.Rule.Plan, KeyHash: o.KeyHash(v), Reason: v.Reason.String(),
-		Cost: v.Cost, Used: v.Used, Max: v.Limit.Max(), RetryAfter: Seconds(v.RetryAfter),
-		RetryAt: o.Time().Add(v.RetryAfter).UTC(), Others: []DenialOf{},
+		Cost: v.Cost, Max: v.Limit.Max(), RetryAfter: Seconds(v.RetryAfter), Others: []DenialOf{},
+	}
+	if !v.Unknown {
+		d.Used = &used
+	}
+	if v.Reason == weir.ReasonLimit { // who waits for calls under way does not know when they end
+		d.RetryAt = o.Time().Add(v.RetryAfter - o.longer).UTC()
 	}
 	for i := range o.Verdicts {
 		if w := &o.Verdicts[i]; w != v && !w.Shadow && w.Reason != weir.ReasonNotAsked {
 			d.Others = append(d.Others, DenialOf{w.Rule.Layer, w.Rule.Name, w.Allowed, w.Remaining})
 		}
 	}
-	text, err := json.Marshal(d)
-	if err != nil {
-		return
-	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), denialTime)
-	defer cancel()
-	key := denialKey(d.ID)
-	_, version, err := e.denied.Get(ctx, key)
-	if err == nil {
-		_ = e.denied.Put(ctx, key, text, version, o.Time().Add(denialAge))
-	}
+	e.denials.keep(d)
 }
 
 // FindDenial is what the records keep of the refusal with an id. ok is false when
-// they keep nothing of it: it is too old, a later one has taken its place, or it
-// was one of too many at once.
+// they keep nothing of it: it is too old, a later one has taken its place, it was
+// one of too many at once, or an edge rule refused it, which asks no store.
 func FindDenial(ctx context.Context, r weir.Records, id string) (d Denial, ok bool, err error) {
 	text, _, err := r.Get(ctx, denialKey(id))
 	if err != nil || len(text) == 0 {

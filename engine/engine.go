@@ -68,7 +68,8 @@ type Options struct {
 	AllowedShare float64
 
 	// KeepDenials notes in the store's records, where it has any, why requests were
-	// refused, bounded in number and in time: see [FindDenial].
+	// refused, bounded in number and in time, and not in the request: see [FindDenial].
+	// What edge rules refuse from this process's memory is not kept.
 	KeepDenials bool
 
 	// Noticed hears of every mark of a quota that a call reaches, and of what is
@@ -85,7 +86,7 @@ type Options struct {
 }
 
 // Engine decides by a policy. It is safe for concurrent use and runs no
-// goroutine of its own.
+// goroutine of its own, but one with [Options.KeepDenials].
 type Engine struct {
 	o       Options
 	memory  *memstore.Store // of edge rules
@@ -95,9 +96,8 @@ type Engine struct {
 	lines   lines
 	usage   usageCache
 	open    openCalls
-	lookups lookups      // of the ids of refused requests
-	denied  weir.Records // keeps refusals; nil when nobody asked for that
-	denials denials
+	lookups lookups                      // of the ids of refused requests
+	denials *denials                     // nil when nobody asked for that
 	failure atomic.Pointer[storeFailure] // the last one
 	book    *account.Book                // nil when the store keeps no records
 }
@@ -139,7 +139,7 @@ func New(o Options) (*Engine, error) {
 	e.lines.log, e.lines.now = o.Logger, e.now
 	if r, ok := o.Store.(weir.Records); ok {
 		if o.KeepDenials {
-			e.denied = r
+			e.denials = newDenials(r, e.now)
 		}
 		e.book = account.NewBook(account.Options{Records: r, Deadline: o.Deadline, MaxKeep: o.Store.Caps().MaxKeep, Logger: o.Logger, Now: o.Now})
 	}
@@ -157,8 +157,14 @@ func New(o Options) (*Engine, error) {
 	return e, nil
 }
 
-// Close releases the edge's memory. No call may follow it.
-func (e *Engine) Close() error { return e.memory.Close() }
+// Close writes what is still to be kept of refusals, within a second, and releases
+// the edge's memory. The store must still be open. No call may follow it.
+func (e *Engine) Close() error {
+	if e.denials != nil {
+		e.denials.close()
+	}
+	return e.memory.Close()
+}
 
 // Stats says what stands in front of the store has saved and met since the start.
 // A store in this process has nothing in front of it.

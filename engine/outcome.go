@@ -69,6 +69,7 @@ type Outcome struct {
 	eng     *Engine
 	now     int64
 	held    *weir.Reservation
+	longer  time.Duration // than it has to be is the wait that the caller is told
 
 	// Room for the common case, without an allocation.
 	verdicts [1]Verdict

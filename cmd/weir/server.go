@@ -289,7 +289,7 @@ func (s *server) serve(ctx context.Context) error {
 	}()
 	select {
 	case err := <-failed:
-		return fmt.Errorf("the listener is lost: %w", err)
+		return errors.Join(fmt.Errorf("the listener is lost: %w", err), s.engine.Close())
 	case <-ctx.Done():
 	}
 	s.draining.Store(true)

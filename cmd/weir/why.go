@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 	"time"
 
@@ -23,8 +24,9 @@ func newWhy(c *common) *cobra.Command {
 
 weir proxy keeps the last refusals, no more than five a second, in the records of
 its store, which holds some 4,000 of them for a week; --from looks into a decision
-log instead, which has them all. A store in the memory of another process cannot be
-asked.
+log instead, which has them all. Only there are those of edge rules, which ask no
+store. A store in the memory of another process cannot be asked, nor one in a file
+while another process has it open.
 ` + fmt.Sprintf(exitHelp, "nothing is known of the id"),
 		Example: `  weir why 3k2v9q8r1m0aa
   weir why 3k2v9q8r1m0aa --from decisions=decisions.jsonl`,
@@ -59,7 +61,7 @@ func whyOfStore(ctx context.Context, c *common, k *counters, id string) error {
 		return err
 	}
 	if !ok {
-		return errHint{errNo{fmt.Errorf("%s keeps nothing of the refusal %s: it is old, or one of many at once", k.store, id), false},
+		return errHint{errNo{fmt.Errorf("%s keeps nothing of the refusal %s: it is old, one of many at once, or of an edge rule", k.store, id), false},
 			"weir why " + id + " --from decisions=decisions.jsonl"}
 	}
 	return showWhy(c, &d)
@@ -78,10 +80,13 @@ func whyOfLog(ctx context.Context, c *common, inputs []logInput, id string) erro
 			d = engine.Denial{
 				ID: id, Time: r.Time, Layer: r.Layer, Limit: r.Limit, LimitText: r.LimitText, Operation: r.Operation, Plan: r.Plan,
 				KeyHash: r.KeyHash, Reason: r.Reason, Cost: r.Cost, RetryAfter: r.RetryAfterSeconds,
-				RetryAt: r.Time.Add(time.Duration(r.RetryAfterSeconds) * time.Second), Others: []engine.DenialOf{},
+				Others: []engine.DenialOf{},
 			}
 			if l, err := weir.ParseLimit(r.LimitText); err == nil {
-				d.Max, d.Used = l.Max(), max(l.Max()-r.Remaining, 0)
+				d.Max = l.Max()
+				if used := max(l.Max()-r.Remaining, 0); !r.Unknown {
+					d.Used = &used
+				}
 			}
 			return errFound
 		})
@@ -109,6 +114,13 @@ func showWhy(c *common, d *engine.Denial) error {
 	return err
 }
 
+func usedText(d *engine.Denial) string {
+	if d.Used == nil {
+		return "An unknown part"
+	}
+	return strconv.FormatInt(*d.Used, 10)
+}
+
 // whyText explains a refusal in sentences.
 func whyText(d *engine.Denial) string {
 	var b strings.Builder
@@ -128,14 +140,17 @@ func whyText(d *engine.Denial) string {
 	case weir.ReasonNever.String():
 		fmt.Fprintf(&b, "The call cost %d, and the limit can never hold more than %d.", d.Cost, d.Max)
 	case weir.ReasonInFlight.String():
-		fmt.Fprintf(&b, "%d of %d were used or held by calls under way, and the call cost %d.", d.Used, d.Max, d.Cost)
+		fmt.Fprintf(&b, "%s of %d were used or held by calls under way, and the call cost %d.", usedText(d), d.Max, d.Cost)
 	case weir.ReasonUnavailable.String():
 		b.WriteString("The store could not be asked, and the limit says on_store_error: deny.")
 	default:
-		fmt.Fprintf(&b, "%d of %d were used, and the call cost %d.", d.Used, d.Max, d.Cost)
+		fmt.Fprintf(&b, "%s of %d were used, and the call cost %d.", usedText(d), d.Max, d.Cost)
 	}
 	if d.RetryAfter > 0 {
-		fmt.Fprintf(&b, " The same call would have passed at %s, %d seconds later.", d.RetryAt.UTC().Format(time.RFC3339), d.RetryAfter)
+		fmt.Fprintf(&b, " The caller was told to try again %d seconds later.", d.RetryAfter)
+	}
+	if !d.RetryAt.IsZero() {
+		fmt.Fprintf(&b, " The same call would have passed at %s.", d.RetryAt.Add(time.Second-1).UTC().Format(time.RFC3339)) // no second too early
 	}
 	for _, o := range d.Others {
 		verdict := "refused too"

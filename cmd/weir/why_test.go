@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/golang-jwt/jwt/v5"
 
@@ -42,15 +43,25 @@ application:
 		code = run(context.Background(), append([]string{"why", "-c", file, "--store", store}, args...), &stdout, &stderr)
 		return code, stdout.String(), stderr.String()
 	}
+	for end := time.Now().Add(time.Minute); ; { // it is kept beside the requests
+		if code, _, said := why(refusal.DenialID); code == 0 {
+			break
+		} else if time.Now().After(end) {
+			t.Fatal(said)
+		}
+	}
 	for _, from := range [][]string{nil, {"--from", "decisions=" + log}} {
 		code, out, said := why(append([]string{refusal.DenialID}, from...)...)
 		if code != 0 {
 			t.Fatalf("%v: exit %d: %s", from, code, said)
 		}
-		for _, want := range []string{refusal.DenialID + ": refused at ", "by the application limit render (quota 1/hour, plan free)", "1 of 1 were used, and the call cost 1", "3600 seconds later"} {
+		for _, want := range []string{refusal.DenialID + ": refused at ", "by the application limit render (quota 1/hour, plan free)", "1 of 1 were used, and the call cost 1", "told to try again 3600 seconds later"} {
 			if !strings.Contains(out, want) {
 				t.Errorf("%v: no %q in\n%s", from, want, out)
 			}
+		}
+		if passes := strings.Contains(out, "would have passed at 2"); passes != (from == nil) {
+			t.Errorf("%v: when the call would have passed is said: %v\n%s", from, passes, out)
 		}
 		if from == nil && !strings.Contains(out, "application limit calls would have allowed it, with 8 left") {
 			t.Errorf("nothing of the other limit in\n%s", out)
