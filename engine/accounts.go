@@ -89,7 +89,6 @@ func (o *Outcome) learn(said account.Caller, of weir.Key) {
 // a guessed plan could refuse somebody whose plan allows more. local goes on with
 // the guess. It returns the ops that are still to be taken.
 func (e *Engine) blind(ctx context.Context, ops []policy.Op, missing error, o *Outcome) (left []policy.Op, refused bool) {
-	e.failure.Store(&storeFailure{missing})
 	o.Degraded = true
 	for i := range ops {
 		op := e.op(&ops[i], o)
@@ -103,6 +102,7 @@ func (e *Engine) blind(ctx context.Context, ops []policy.Op, missing error, o *O
 			left = append(left, ops[i])
 			continue
 		}
+		e.failed(missing, op.Key)
 		o.add(ops[i].Rule, &op, &d, 0)
 	}
 	if len(ops) == 0 || len(left) > 0 {

@@ -96,10 +96,10 @@ type Engine struct {
 	lines   lines
 	usage   usageCache
 	open    openCalls
-	lookups lookups                      // of the ids of refused requests
-	denials *denials                     // nil when nobody asked for that
-	failure atomic.Pointer[storeFailure] // the last one
-	book    *account.Book                // nil when the store keeps no records
+	lookups lookups  // of the ids of refused requests
+	denials *denials // nil when nobody asked for that
+	failure failures
+	book    *account.Book // nil when the store keeps no records
 }
 
 // state is what a reload replaces as a whole.
@@ -111,8 +111,6 @@ type state struct {
 	shared map[*policy.Rule]weir.Limit // edge rules as this replica enforces them
 	local  map[*policy.Rule]weir.Limit // what this replica allows by itself without the store, of rules that say so
 }
-
-type storeFailure struct{ err error }
 
 // New returns an engine for a policy. It refuses a policy with a period that
 // the store cannot keep.
@@ -241,7 +239,7 @@ func (e *Engine) observer() *weir.Observer {
 }
 
 // failed remembers why the store could not be asked of a key.
-func (e *Engine) failed(err error, of weir.Key) { e.failure.Store(&storeFailure{e.nameless(err, of)}) }
+func (e *Engine) failed(err error, of weir.Key) { e.failure.add(of, e.nameless(err, of)) }
 
 // nameless is an error as it may be logged: a key in its text is shown as log_keys
 // says. Errors of records name whose they are, and those of a store may.

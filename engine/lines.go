@@ -215,7 +215,7 @@ func (e *Engine) observe(ctx context.Context, o *Outcome) {
 		v := &o.Verdicts[i]
 		switch {
 		case v.Degraded:
-			e.lines.degraded(ctx, o, v, e.cause())
+			e.lines.degraded(ctx, o, v, e.failure.of(v.Key))
 		case v.Reason != weir.ReasonNotAsked:
 			e.lines.healthy(ctx, o, v)
 		}
@@ -223,11 +223,4 @@ func (e *Engine) observe(ctx context.Context, o *Outcome) {
 	if v := o.Speaks(); v != nil && o.Limited() && v.Reason != weir.ReasonUnavailable {
 		e.lines.refused(ctx, o, v)
 	}
-}
-
-func (e *Engine) cause() error {
-	if f := e.failure.Load(); f != nil {
-		return f.err
-	}
-	return nil
 }

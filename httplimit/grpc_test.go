@@ -118,3 +118,25 @@ func TestTrailersOnlyOverHTTP2(t *testing.T) {
 		t.Errorf("trailers %v: trailers-only has none apart", res.Trailer)
 	}
 }
+
+// While the store does not answer nobody knows whether a quota was exceeded, and
+// no answer says that one was: neither problem+json nor the details of gRPC.
+func TestAnOutageViolatesNoQuota(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newGate(t, one("quota 1/day", ", on_store_error: deny"), status(200), onBrokenStore)
+		r := g.send("GET", "/", "Test-Sub", "a", "Accept", "application/problem+json")
+		const problem = `{"type":"https://iana.org/assignments/http-problem-types#temporary-reduced-capacity","title":"Request cannot be satisfied due to temporary server capacity constraints","status":503,`
+		if got := masked(t, r); r.StatusCode != 503 || !strings.HasPrefix(got, problem) || strings.Contains(got, "violated-policies") || !strings.Contains(got, `"limit":"things"`) {
+			t.Errorf("%d %s", r.StatusCode, got)
+		}
+		r = g.send("POST", "/shop.Seats/Book", "Test-Sub", "a", "Content-Type", "application/grpc")
+		raw, err := base64.RawStdEncoding.DecodeString(r.Header.Get("Grpc-Status-Details-Bin"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		details := fields(t, raw)[3]
+		if len(details) != 1 || string(fields(t, details[0])[1][0]) != "type.googleapis.com/google.rpc.RetryInfo" {
+			t.Errorf("details %q", details)
+		}
+	})
+}

@@ -4,6 +4,7 @@ import (
 	"encoding/base64"
 	"encoding/binary"
 
+	"github.com/weirlabs/weir"
 	"github.com/weirlabs/weir/engine"
 )
 
@@ -32,9 +33,11 @@ func statusDetails(code int, message string, v *engine.Verdict) string {
 	if seconds, ok := RetryAfter(&v.Decision); ok {
 		status = appendBytes(status, 3, packed(typeRetryInfo, appendBytes(nil, 1, appendInt(nil, 1, uint64(seconds)))))
 	}
-	violation := appendBytes(nil, 1, []byte(v.Limit.Name()))
-	violation = appendBytes(violation, 2, []byte(message))
-	status = appendBytes(status, 3, packed(typeQuotaFailure, appendBytes(nil, 1, violation)))
+	if v.Reason != weir.ReasonUnavailable { // whether a quota failed is not known then
+		violation := appendBytes(nil, 1, []byte(v.Limit.Name()))
+		violation = appendBytes(violation, 2, []byte(message))
+		status = appendBytes(status, 3, packed(typeQuotaFailure, appendBytes(nil, 1, violation)))
+	}
 	return base64.RawStdEncoding.EncodeToString(status)
 }
 

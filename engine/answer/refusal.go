@@ -83,7 +83,7 @@ func (w *Writer) Refusal(o *engine.Outcome, a *policy.Attributes) Response {
 			kind = problemType + "temporary-reduced-capacity"
 		}
 		for i := range o.Verdicts {
-			if each := &o.Verdicts[i]; shown(each) && !each.Allowed {
+			if each := &o.Verdicts[i]; shown(each) && !each.Allowed && each.Reason != weir.ReasonUnavailable {
 				violated = append(violated, each.Limit.Name())
 			}
 		}
