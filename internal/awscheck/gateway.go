@@ -132,6 +132,9 @@ func (c *check) deployments() {
 			if path != "/*" && (!strings.HasPrefix(path, "/~1") || strings.Contains(path[1:], "/")) {
 				c.wrong(s, "method-settings", "ResourcePath %s: a path is written as /~1orders~1{id}, or /* for all", path)
 			}
+			if path != "/*" && !c.hasMethod(refersTo(s.Properties["RestApiId"]), path, str(at(m, "HttpMethod"))) {
+				c.wrong(s, "method-settings", "the API has no method %s %s", at(m, "HttpMethod"), path)
+			}
 			c.between(s, "method-settings", "ThrottlingRateLimit", at(m, "ThrottlingRateLimit"), 0, 1e9)
 			c.between(s, "method-settings", "ThrottlingBurstLimit", at(m, "ThrottlingBurstLimit"), 0, 1<<31-1)
 		}
@@ -139,6 +142,22 @@ func (c *check) deployments() {
 			c.wrong(s, "access-log", "an access log needs a role of the account: it must be an option")
 		}
 	}
+}
+
+// hasMethod reports whether an API has a method, or for * any, at a path as method
+// settings write it.
+func (c *check) hasMethod(api, path, method string) bool {
+	return slices.ContainsFunc(c.Of("AWS::ApiGateway::Method"), func(m *Resource) bool {
+		if refersTo(m.Properties["RestApiId"]) != api || method != "*" && method != str(m.Properties["HttpMethod"]) {
+			return false
+		}
+		var parts []string
+		for r := c.Resources[refersTo(m.Properties["ResourceId"])]; r != nil && r.Type == "AWS::ApiGateway::Resource" && len(parts) <= len(c.Resources); r = c.Resources[refersTo(r.Properties["ParentId"])] {
+			parts = append(parts, str(r.Properties["PathPart"]))
+		}
+		slices.Reverse(parts)
+		return path == "/~1"+strings.Join(parts, "~1")
+	})
 }
 
 func (c *check) methods() {

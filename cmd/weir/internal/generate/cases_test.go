@@ -60,7 +60,7 @@ func TestCase_B175_AThrottleHasAPathThatTheServiceTakes(t *testing.T) {
 	escaped, plain := regexp.MustCompile(`^(?:/~1|/~1`+part+`(?:~1`+part+`)*)$`), regexp.MustCompile(`^(?:`+part+`/)*`+`$`)
 	for _, match := range []string{
 		"", "match: POST /sale", "match: /sale", "match: /sale/", "match: /", "match: GET /", "match: \"GET /{$}\"", "match: \"POST /shop/{id}/seats\"", "match: \"/shop/{rest...}\"",
-		"match: [GET /a, POST /b/c]", "match: \"GET /a.b/c-d_e\"", "match: \"/x/{first}/{second}\"",
+		"match: [GET /a, POST /b/c]", "match: [\"GET /a/{x}\", \"GET /a/{y}/c\"]", "match: [\"GET /a/{x...}\", \"GET /a/{y...}\"]", "match: \"GET /a.b/c-d_e\"", "match: \"/x/{first}/{second}\"",
 	} {
 		policy := "weir: 1\nedge: [{name: e, limit: sliding 100/5m, by: ip}]\napplication:\n  limits:\n    - {name: a, " + match + strings.Repeat(", ", min(len(match), 1)) + "by: everyone, limit: 500/s burst 600}\n"
 		o := Options{API: REST, Approximate: true}

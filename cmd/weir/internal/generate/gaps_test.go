@@ -128,6 +128,9 @@ func TestSpec_A14_EveryoneIsThrottledAtTheStage(t *testing.T) {
 		{HTTP, "{name: a, match: POST /sale, by: everyone, limit: [500/s burst 600, 10/s burst 20]}", []string{"ThrottlingRateLimit: 10\n          ThrottlingBurstLimit: 20\n"}},
 		{REST, "{name: a, match: POST /sale, by: everyone, limit: [10/s burst 900, 500/s burst 600]}", []string{"ThrottlingRateLimit: 10\n          ThrottlingBurstLimit: 600\n", "a.second: a stage has one rate and one burst, and a (10/s burst 900) holds beside 500/s burst 600; nearest: 10/s burst 600 (stricter)"}},
 		{HTTP, "{name: a, match: POST /sale, by: everyone, limit: [10/s burst 900, 500/s burst 600]}", []string{"ThrottlingRateLimit: 10\n          ThrottlingBurstLimit: 600\n", "nearest: 10/s burst 600 (stricter)"}},
+		// Below one place a variable has one name, whatever the policy calls it.
+		{REST, "{name: a, match: [\"GET /a/{x}\", \"GET /a/{y}/c\", \"GET /a/{y}/d/{rest...}\", \"GET /a/{z}/d/{more...}\"], by: everyone, limit: 5/s}", []string{`"/~1a~1{x}~1c"`, `"/~1a~1{x}~1d~1{rest+}"`}},
+		{HTTP, "{name: a, match: \"GET /a/{x}\", by: everyone, limit: 5/s burst 9}\n    - {name: b, match: \"GET /a/{y}\", by: everyone, limit: 3/s burst 4}", []string{"\"GET /a/{x}\":\n          ThrottlingRateLimit: 3\n          ThrottlingBurstLimit: 4\n", "RouteGETAX:"}},
 		// A path's own settings stand in place of those of all paths.
 		{REST, "{name: a, match: POST /sale, by: everyone, limit: 500/s burst 600}\n    - {name: b, by: everyone, limit: 20/s burst 30}", []string{"\"/~1sale\"\n          HttpMethod: POST\n          ThrottlingRateLimit: 20\n          ThrottlingBurstLimit: 30\n"}},
 		{HTTP, "{name: a, match: POST /sale, by: everyone, limit: 500/s burst 600}\n    - {name: b, by: everyone, limit: 20/s burst 30}", []string{"\"POST /sale\":\n          ThrottlingRateLimit: 20\n          ThrottlingBurstLimit: 30\n"}},
@@ -140,6 +143,12 @@ func TestSpec_A14_EveryoneIsThrottledAtTheStage(t *testing.T) {
 				t.Errorf("%s: %s holds no %s", c.limit, c.api, w)
 			}
 		}
+		for _, f := range invariants(got) {
+			t.Errorf("%s: %s: %s", c.limit, c.api, f)
+		}
+	}
+	if got := text(Options{API: HTTP}, "{name: a, match: \"GET /a/{x}\", by: ip, limit: 5/s}", "{name: b, match: \"GET /a/{y}\", by: ip, limit: 3/s}"); strings.Contains(got, "{y}") {
+		t.Error("two routes that only differ in the name of a variable are both there")
 	}
 	for _, limit := range []string{
 		"{name: a, match: POST /sale, by: ip, limit: 5/s}", "{name: a, match: POST /sale, by: everyone, limit: 5/s, mode: shadow}",

@@ -1,6 +1,7 @@
 package generate
 
 import (
+	"regexp"
 	"slices"
 	"strings"
 
@@ -68,7 +69,7 @@ func (b *builder) routeKeys() []routeKey {
 	var out []routeKey
 	add := func(r route, isOpen bool) {
 		for _, text := range keysOf(r) {
-			if !slices.ContainsFunc(out, func(k routeKey) bool { return k.text == text }) {
+			if !slices.ContainsFunc(out, func(k routeKey) bool { return unnamed(k.text) == unnamed(text) }) {
 				out = append(out, routeKey{text, isOpen, r.source})
 			}
 		}
@@ -112,6 +113,13 @@ func keysOf(r route) []string {
 	}
 	return out
 }
+
+// variable is a part of a route key that stands for anything.
+var variable = regexp.MustCompile(`\{[^}+]*`)
+
+// unnamed is a route key without the names of its variables: two routes that differ
+// in these alone are one.
+func unnamed(key string) string { return variable.ReplaceAllString(key, "{") }
 
 // keyOf is the route key of one of a route's paths and methods.
 func keyOf(r route, method string, parts []string) string {

@@ -51,6 +51,8 @@ var mistakes = []struct{ name, in, old, new string }{
 	{"an API that gives up before the function", "little-stage", "TimeoutInMillis: 11000", "TimeoutInMillis: 9000"},
 	{"two variables below one path", "little-stage", "      PathPart: partner\n", "      PathPart: \"{partner}\"\n"},
 	{"a path of a method as it is read", "everything", `ResourcePath: "/~1items"`, `ResourcePath: /items`},
+	{"a path that the API does not have", "everything", `ResourcePath: "/~1items"`, `ResourcePath: "/~1item"`},
+	{"a method that the API does not have", "everything", "ResourcePath: \"/~1sale\"\n          HttpMethod: POST", "ResourcePath: \"/~1sale\"\n          HttpMethod: PUT"},
 	{"an access log that is no option", "little-stage", "      AccessLogSetting: !If\n        - WithAccessLogs\n        - DestinationArn: !GetAtt AccessLog.Arn\n          Format:", "      AccessLogSetting:\n          DestinationArn: !GetAtt AccessLog.Arn\n          Format:"},
 	{"an action that is none", "little-stage", "dynamodb:UpdateItem", "dynamodb:UpdateItems"},
 	{"an action too many", "little-stage", `["dynamodb:UpdateItem", "dynamodb:GetItem"]`, `["dynamodb:UpdateItem", "dynamodb:GetItem", "dynamodb:DeleteItem"]`},

@@ -91,6 +91,9 @@ func (b *builder) places(api, function string, plans []UsagePlan) []*resource {
 		}
 	}
 	b.everyone = slices.DeleteFunc(b.everyone, func(r route) bool { return !root.takes(r) })
+	for i := range b.everyone {
+		root.rename(&b.everyone[i])
+	}
 	for _, r := range b.everyone {
 		for _, parts := range r.paths() {
 			at := root.at(parts)

@@ -143,6 +143,20 @@ func (p *place) takes(r route) bool {
 	return !slices.ContainsFunc(r.paths(), func(parts []string) bool { return p.at(parts) == nil })
 }
 
+// rename gives the variables of a route, which a place takes, the names that they
+// have there.
+func (p *place) rename(r *route) {
+	parts := slices.Clone(r.parts)
+	for i, part := range parts {
+		p = p.at([]string{part})
+		parts[i] = p.part
+	}
+	r.parts = parts
+	if r.rest != "" {
+		r.rest = strings.Trim(p.at([]string{"{" + r.rest + "+}"}).part, "{+}")
+	}
+}
+
 func greedy(part string) bool { return strings.HasSuffix(part, "+}") }
 
 // fill gives a place that knows some methods the others too: API Gateway would
