@@ -58,6 +58,9 @@ func (e *Engine) takeOnce(ctx context.Context, ops []policy.Op, once *weir.Op, o
 		seen, err := e.rest.Peek(ctx, *once)
 		o.Repeated = err == nil && seen[0].Used > 0
 	}
+	if o.Repeated {
+		e.shown(ctx, list[:len(ops)], each, o)
+	}
 	for i := range ops {
 		if v := &each[i]; o.Repeated && !v.Degraded {
 			repeated(v)
@@ -71,6 +74,29 @@ func (e *Engine) takeOnce(ctx context.Context, ops []policy.Op, once *weir.Op, o
 		o.held, o.once = r, !mark.Degraded
 	}
 	return !d.Allowed, nil
+}
+
+// shown looks up what is left of the limits of a repetition, where its id refused
+// from memory before they were asked: the second answer shows what the first did.
+// It is bounded as other look-ups of ids are; beyond that it is not known.
+func (e *Engine) shown(ctx context.Context, ops []weir.Op, each []weir.Decision, o *Outcome) {
+	var list []weir.Op
+	var of []int
+	for i := range ops {
+		if each[i].Reason == weir.ReasonNotAsked {
+			list, of = append(list, ops[i]), append(of, i)
+		}
+	}
+	if len(list) == 0 || !e.lookups.allow(o.at()) {
+		return
+	}
+	seen, err := e.rest.Peek(ctx, list...)
+	if err != nil {
+		return
+	}
+	for n, i := range of {
+		each[i] = seen[n]
+	}
 }
 
 // repeated makes a decision that of a call which was charged before.

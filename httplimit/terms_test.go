@@ -231,6 +231,14 @@ application:
 		if n := used(t, two[0], "a"); n != 1 {
 			t.Errorf("%d charged for one id, want 1", n)
 		}
+		// The second answer shows what the first did, also right after it, when the id
+		// is refused from memory.
+		for i := range 3 {
+			r := two[i%2].send("POST", "/render", "Test-Sub", "a", "Idempotency-Key", "one")
+			if left := r.Header.Get("Ratelimit"); !strings.Contains(left, `"render";r=2`) {
+				t.Errorf("repetition %d shows %q", i, left)
+			}
+		}
 		// Another caller's id is another id; without one, every call counts.
 		send(0, "b", "one")
 		two[0].count(2, "POST", "/render", "Test-Sub", "b")

@@ -22,9 +22,6 @@ const OnceFor = 10 * time.Minute
 // onceKind is the kind of the items that remember ids.
 const onceKind = "once"
 
-// maxOnce bounds the length of an id, in bytes. A longer one is none.
-const maxOnce = 1024
-
 // onceSource is where the id of a request comes from.
 type onceSource struct {
 	header  string // in canonical form, or
@@ -50,7 +47,10 @@ func (l *loader) onceOf(n *node) (s onceSource) {
 	return s
 }
 
-// id is the id of a request, or "".
+// id is the id of a request, or "". Its length is bounded by that of a request's
+// header; what is remembered of it is a hash. A field that is sent in several lines
+// is one, as HTTP has it: who could make an id vanish by a second line would be
+// charged for each sending.
 func (s *onceSource) id(f *facts) string {
 	var id string
 	if s.program != nil {
@@ -61,9 +61,8 @@ func (s *onceSource) id(f *facts) string {
 		id, _ = v.(string)
 	} else if sent := f.sent[s.header]; len(sent) == 1 {
 		id = sent[0]
-	}
-	if len(id) > maxOnce {
-		return ""
+	} else {
+		id = strings.Trim(strings.Join(sent, ", "), ", ")
 	}
 	return strings.TrimSpace(id)
 }

@@ -219,15 +219,27 @@ application:
 			t.Errorf("%s: %+v", name, other)
 		}
 	}
+	long := strings.Repeat("x", 60_000)
+	for name, sent := range map[string][]string{"a long id": {long}, "an id in two lines": {"a", "b"}} {
+		first, again := of("/render", "", "A", sent...), of("/render", "", "A", sent...)
+		if first == nil || again == nil || first.Key != again.Key || first.Key == one.Key || len(first.Key.String()) > 100 {
+			t.Errorf("%s: %+v, and again %+v", name, first, again)
+		}
+	}
+	if a, b := of("/render", "", "A", long), of("/render", "", "A", long+"y"); a.Key == b.Key {
+		t.Error("two long ids are one")
+	}
+	if a, b := of("/render", "", "A", "a", "b"), of("/render", "", "A", "a", "c"); a.Key == b.Key {
+		t.Error("two ids in two lines each are one")
+	}
 	if a, b := of("/other", "n=1", "A", "k"), of("/other", "n=2", "A", "k"); a == nil || b == nil || a.Key == b.Key {
 		t.Error("an expression's id is not its own")
 	}
 	for name, none := range map[string]*weir.Op{
-		"no id":          of("/render", "", "A"),
-		"an empty id":    of("/render", "", "A", " "),
-		"two ids":        of("/render", "", "A", "a", "b"),
-		"too long an id": of("/render", "", "A", strings.Repeat("x", 1025)),
-		"nothing asked":  of("/seats", "", "A", "k1"),
+		"no id":         of("/render", "", "A"),
+		"an empty id":   of("/render", "", "A", " "),
+		"empty lines":   of("/render", "", "A", "", " "),
+		"nothing asked": of("/seats", "", "A", "k1"),
 	} {
 		if none != nil {
 			t.Errorf("%s: %v", name, none.Key)
