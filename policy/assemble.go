@@ -1,7 +1,6 @@
 package policy
 
 import (
-	"path"
 	"slices"
 )
 
@@ -54,7 +53,7 @@ func (l *loader) includeOne(root, n *node) *node {
 		return root
 	}
 	own := l.page
-	l.page = &page{file: path.Join(path.Dir(own.file), n.text)}
+	l.page = &page{file: own.beside(n.text)}
 	part := l.parse(text)
 	l.page = own
 	if part == nil || !l.is(part, object, "an included file") {

@@ -69,7 +69,7 @@ func (l *loader) sourceOf(n *node, field, what string, known ...string) (caller,
 		advice = "whoever calls chooses it; use what is verified: jwt.CLAIM, " + strings.Join(known, ", ")
 	}
 	l.wrong(n, codeSource, suggest(n.text, append([]string{"jwt.sub"}, known...), advice), "%s is not a source for %s", show(n.text), what)
-	return caller{from: fromClaim}, false
+	return caller{from: map[string]source{"client_ip": fromAddress, "api_key.owner": fromKeyOwner, "api_key.plan": fromKeyPlan, "account.plan": fromRecord, "": fromClaim}[nearest(n.text, known)]}, false
 }
 
 // id is a caller's id in a request, or "" when he is not present there. The
@@ -313,11 +313,16 @@ func (l *loader) part(n *node, kind, name string, patterns []*pattern) (part, bo
 	case "path":
 		for _, p := range patterns {
 			if !contains(p.names(), name) {
+				if l.lacked == name {
+					return part{}, false
+				}
+				l.lacked = name
 				l.wrong(n, codePathPart, suggest(name, p.names(), "write the pattern with {"+name+"}"), "pattern %s has no {%s}", show(p.text), name)
 				return part{}, false
 			}
 		}
-		if len(patterns) == 0 {
+		if len(patterns) == 0 && !l.flawed && l.lacked != name {
+			l.lacked = name
 			l.wrong(n, codePathPart, "add match: with a pattern that has {"+name+"}", "path.%s needs a pattern that names it", name)
 			return part{}, false
 		}

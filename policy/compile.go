@@ -154,9 +154,11 @@ func (k *compiler) globs(c *ruleConf) []*pattern {
 
 func (k *compiler) patterns(c *ruleConf) []*pattern {
 	var out []*pattern
+	k.flawed, k.lacked = false, ""
 	for _, n := range c.match {
 		p, err := parsePattern(n.text, c.letters == "exact")
 		if err != nil {
+			k.flawed = true
 			k.wrong(n, codePattern, hintOf(err), "%s", err)
 			continue
 		}

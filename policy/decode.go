@@ -33,6 +33,9 @@ type loader struct {
 	envNames    []string // that the file knows
 	others      Problems // of environments that are not in force
 	files       []string // that were read
+
+	flawed bool   // a pattern of the rule at hand is a mistake, which is said of it already
+	lacked string // the wildcard that a pattern of the rule lacks, likewise
 }
 
 // needed shows what a missing field may look like.
@@ -153,6 +156,7 @@ func (l *loader) word(what string, to *string, known ...string) value {
 		}
 		if !contains(known, n.text) {
 			l.wrong(n, codeWord, suggest(n.text, known, ""), "%s is not a value of %s", show(n.text), what)
+			*to = nearest(n.text, known) // what is meant, so that nothing follows from the slip
 			return
 		}
 		*to = n.text

@@ -27,7 +27,7 @@ func (l *loader) readKeys(keys *APIKeys, n *node, plans []string) {
 	if text == nil {
 		return
 	}
-	f := &keyFile{document: document{page: &page{file: n.text}}, keys: keys, plans: plans, seen: map[digest]int{}}
+	f := &keyFile{document: document{page: &page{file: l.page.beside(n.text)}}, keys: keys, plans: plans, seen: map[digest]int{}}
 	sc := bufio.NewScanner(bytes.NewReader(text))
 	sc.Buffer(nil, 64<<10)
 	line := 0

@@ -125,7 +125,7 @@ const usualCallers = 30
 // tooLow finds edge rules that refuse an address before the callers behind it have
 // used what one limit of the application allows them.
 func (k *compiler) tooLow(d *described) {
-	if d.layer != Edge || d.exempt || d.conf.mode == "off" || !d.addressOnly(k.p.callers) || len(d.rule.by.forms) == 0 {
+	if d.layer != Edge || d.exempt || d.conf.mode == "off" || d.conf.mode == "shadow" || !d.addressOnly(k.p.callers) || len(d.rule.by.forms) == 0 {
 		return
 	}
 	callers := int64(usualCallers)
@@ -141,8 +141,11 @@ func (k *compiler) tooLow(d *described) {
 		for i := range k.described {
 			if a := &k.described[i]; a.layer == Application && !a.exempt && k.covers(d, a) {
 				if name, uses := a.uses(window); uses > 0 && uses > allows/callers {
-					k.doubt(edge.at, codeEdgeTooLow, "raise it, or say how many share an address: callers_per_address: "+strconv.FormatInt(max(1, allows/uses), 10),
-						"%s lets one address call %d times in %s, and %s behind it may use %d of %s", show(edge.String()), allows, shortTime(window), plural(callers, "caller"), uses*callers, show(name))
+					hint := "let it be " + strconv.FormatInt(uses*callers, 10) + " in " + shortTime(window)
+					if fewer := allows / uses; fewer > 0 {
+						hint += ", or say how many share an address: callers_per_address: " + strconv.FormatInt(fewer, 10)
+					}
+					k.doubt(edge.at, codeEdgeTooLow, hint, "%s lets one address call %d times in %s, and %s behind it may use %d of %s", show(edge.String()), allows, shortTime(window), plural(callers, "caller"), uses*callers, show(name))
 					return
 				}
 			}

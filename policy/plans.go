@@ -16,16 +16,23 @@ func (k *compiler) compilePlans() {
 		defined[o.name.text] = o
 		known = append(known, o.name.text)
 	}
+	said := map[string]bool{}
 	for i := range k.plans {
 		p := &k.plans[i]
 		for j := range p.operations {
-			if op := &p.operations[j]; defined[op.name.text] == nil {
+			op := &p.operations[j]
+			if defined[op.name.text] != nil {
+				continue
+			}
+			if !said[op.name.text] {
+				said[op.name.text] = true
 				advice := ""
 				if op.name.text == "since" {
 					advice = "only a version has a date: name the plan " + p.name.text + "@2"
 				}
 				k.wrong(op.name, codeUnknownOperation, suggest(op.name.text, known, advice), "plan %s limits %s, which is not under operations:", p.name.text, show(op.name.text))
 			}
+			p.mean(op, nearest(op.name.text, known))
 		}
 	}
 	k.orderPlans()
@@ -46,6 +53,17 @@ func (k *compiler) compilePlans() {
 	k.rankOperations()
 }
 
+// mean takes a slip for the operation that is meant, so that this one is not missed
+// as well.
+func (p *planConf) mean(op *planLimits, name string) {
+	if name == "" || slices.ContainsFunc(p.operations, func(o planLimits) bool { return o.name.text == name }) {
+		return
+	}
+	meant := *op.name
+	meant.text = name
+	op.name = &meant
+}
+
 // orderPlans checks the order of the plans against the plans.
 func (k *compiler) orderPlans() {
 	var names []string
@@ -59,12 +77,14 @@ func (k *compiler) orderPlans() {
 			k.wrong(n, codeRepeated, "keep one of the two", "plan %s stands twice in the order", show(n.text))
 			continue
 		}
-		if len(names) > 0 && !contains(names, n.text) {
-			if best := nearest(n.text, names); best != "" && !k.ordered(best) {
-				k.wrong(n, codePlanOrder, "did you mean "+show(best)+"?", "plan %s of the order is not there", show(n.text))
+		name := n.text
+		if len(names) > 0 && !contains(names, name) {
+			if best := nearest(name, names); best != "" && !k.ordered(best) {
+				k.wrong(n, codePlanOrder, "did you mean "+show(best)+"?", "plan %s of the order is not there", show(name))
+				name = best
 			}
 		}
-		k.p.plans = append(k.p.plans, n.text)
+		k.p.plans = append(k.p.plans, name)
 	}
 	if k.config.order == nil && len(names) == 1 {
 		k.p.plans = names

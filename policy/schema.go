@@ -323,6 +323,11 @@ func (l *loader) readPlans(n *node, c *config) {
 			}
 			continue
 		}
+		if best := nearest(f.key.text, []string{"from", "order"}); best != "" && f.value.shape != object && f.value.shape != broken {
+			l.wrong(f.key, codeUnknownField, "did you mean "+show(best)+"?", "unknown field %s in plans", show(f.key.text))
+			find(rows, best).read(f.value)
+			continue
+		}
 		if name, number, versioned, ok := l.planKey(f.key); ok && l.is(f.value, object, "a plan") {
 			p := planConf{name: name, number: number, versioned: versioned}
 			for _, o := range f.value.fields {

@@ -31,10 +31,18 @@ func (l *loader) object(n *node, what string, rows ...row) {
 	for _, f := range n.fields {
 		r := find(rows, f.key.text)
 		if r == nil {
-			if meant[nearest(f.key.text, names)] = true; f.value.shape != broken {
+			if f.value.shape != broken {
 				l.wrong(f.key, codeUnknownField, suggest(f.key.text, names, advice[f.key.text]), "unknown field %s in %s", show(f.key.text), what)
 			}
-			continue
+			// It is read as the field that is meant, so that this one is not missed as well.
+			best := nearest(f.key.text, names)
+			if meant[best] || n.get(best) != nil {
+				continue
+			}
+			meant[best] = true
+			if r = find(rows, best); r == nil {
+				continue
+			}
 		}
 		if f.value.shape != broken {
 			r.read(f.value)

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"path"
 	"strconv"
 	"strings"
 	"unicode/utf8"
@@ -71,6 +72,14 @@ func (n *node) get(name string) *node {
 type page struct {
 	file  string // as messages name it
 	lines []string
+}
+
+// beside is how messages name a file that this one names.
+func (p *page) beside(name string) string {
+	if path.IsAbs(name) {
+		return name
+	}
+	return path.Join(path.Dir(p.file), name)
 }
 
 // document is a policy that is being read, with the mistakes found so far.

@@ -1,14 +1,17 @@
 package main
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strconv"
 
 	"github.com/spf13/cobra"
 
+	"github.com/weirlabs/weir/cmd/weir/internal/diff"
 	"github.com/weirlabs/weir/policy"
 	"github.com/weirlabs/weir/policy/expression"
 )
@@ -55,6 +58,14 @@ func printEffective(cmd *cobra.Command, c *common, files []string) error {
 			return err
 		}
 		return errNo{errors.New("the policy has mistakes"), true}
+	}
+	p, err := c.loadPolicy(files[0])
+	if err != nil {
+		return err
+	}
+	if shown := diff.WithoutPassword(p.Store()); shown != p.Store() {
+		text = bytes.Replace(text, []byte("store: "+strconv.Quote(p.Store())), []byte("store: "+strconv.Quote(shown)), 1)
+		c.say("weir: note: the password of the store is left out; give the whole URL by --store or WEIR_STORE")
 	}
 	_, err = c.stdout.Write(text)
 	return err

@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"io"
+	"net/url"
 	"path/filepath"
 	"strings"
 
@@ -93,7 +94,7 @@ func writeSARIF(w io.Writer, problems []policy.Problem) error {
 		}
 		r := sarifResult{Rule: p.Code, Level: p.Severity, Message: sarifText{text}, Locations: make([]sarifLocation, 1)}
 		place := &r.Locations[0].Physical
-		place.Artifact.URI = filepath.ToSlash(p.File)
+		place.Artifact.URI = (&url.URL{Path: filepath.ToSlash(p.File)}).String()
 		if p.Line > 0 {
 			place.Region = &sarifRegion{p.Line, p.Col}
 		}

@@ -94,6 +94,9 @@ func runReport(ctx context.Context, c *common, f *reportFlags, now time.Time) er
 		if err != nil {
 			return err
 		}
+		if one.Bad > 0 && one.Bad == one.Lines {
+			return usage(tryReport, "no line of %s is of a log that weir knows; the first: %s", in.file, one.Why)
+		}
 		sums = append(sums, one)
 	}
 	r := read.to.Report(read.costs)

@@ -51,6 +51,9 @@ func reportShadow(ctx context.Context, c *common, from []string, since time.Time
 		if err != nil {
 			return err
 		}
+		if s.Bad > 0 && s.Lines == 0 {
+			return usage(tryShadow, "no line of %s is a decision; the first: %s", in.file, s.Why)
+		}
 		sayBad(c, in.file, &s)
 		sum.Add(s)
 	}

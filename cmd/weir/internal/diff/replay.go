@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"math"
+	"slices"
+	"strings"
 
 	"github.com/weirlabs/weir"
 	"github.com/weirlabs/weir/engine"
@@ -66,13 +68,14 @@ type caller struct{ before, after int }
 
 // side makes calls under one limit, at the times of the log.
 type side struct {
-	limit weir.Limit
-	lim   *weir.Limiter
-	now   int64
+	limit   weir.Limit
+	refuses bool // what the limit does not allow; a shadow lets it pass
+	lim     *weir.Limiter
+	now     int64
 }
 
-func newSide(l weir.Limit) *side {
-	s := &side{limit: l}
+func newSide(r *policy.Rule) *side {
+	s := &side{limit: r.Limit, refuses: r.Mode == policy.Enforce}
 	clock := func() int64 { return s.now }
 	s.lim = weir.NewLimiter(memstore.New(memstore.Options{Now: clock, MaxKeys: maxCallers}), weir.Options{Now: clock})
 	return s
@@ -81,7 +84,7 @@ func newSide(l weir.Limit) *side {
 func (s *side) call(ctx context.Context, key weir.Key, cost, at int64) (allowed bool, err error) {
 	s.now = max(s.now, at) // lines of several processes may be a little out of order
 	d, err := s.lim.Take(ctx, weir.Op{Limit: s.limit, Key: key, Cost: cost})
-	return d.Allowed, err
+	return d.Allowed || !s.refuses, err
 }
 
 // NewReplay prepares changes of limits for a log; they are filled in by
@@ -106,11 +109,21 @@ func NewReplay(changes []Change) *Replay {
 		}
 		one := &replayed{change: c, callers: map[string]*caller{}}
 		key := keyOf(rule.Layer, rule.Name, rule.Plan)
+		others := together(changes, c)
 		switch {
-		case c.Field == "limit" && c.Kind == "changed" && c.was.By == c.is.By && c.was.Mode == c.is.Mode:
-			one.old, one.now = newSide(c.was.Limit), newSide(c.is.Limit)
+		case c.Kind == "changed" && (c.Field == "limit" || c.Field == "mode" && slices.Contains(others, "limit")) && c.was.By == c.is.By:
+			one.old, one.now = newSide(c.was), newSide(c.is)
+			if c.was.Mode == c.is.Mode { // a shadow's refusals are those that it would make
+				one.old.refuses, one.now.refuses = true, true
+			}
 			if variants[key] > 1 || c.was.Anonymous {
-				one.note = "the log is read for those who had this limit"
+				one.say("the log is read for those who had this limit")
+			}
+			if c.was.Mode != c.is.Mode {
+				one.say("of its numbers and its mode together")
+			}
+			if others = slices.DeleteFunc(others, func(f string) bool { return f == "limit" || f == "mode" }); len(others) > 0 {
+				one.say("what its other changes (" + strings.Join(others, ", ") + ") do is not in it")
 			}
 		case c.Field == "limit" && c.Kind == "removed":
 			one.note = "whom it refused would pass"
@@ -124,6 +137,25 @@ func NewReplay(changes []Change) *Replay {
 		r.limits[key] = append(r.limits[key], one)
 	}
 	return r
+}
+
+// together are the other fields of a change's rule that one edit changes as well, and
+// on which it depends who is refused.
+func together(changes []Change, c *Change) (fields []string) {
+	for i := range changes {
+		if o := &changes[i]; o.Kind == "changed" && o.was == c.was && o.is == c.is && o.was != nil && o.Field != c.Field && o.Effect != "" {
+			fields = append(fields, o.Field)
+		}
+	}
+	return fields
+}
+
+// say adds to the note.
+func (o *replayed) say(note string) {
+	if o.note != "" {
+		note = o.note + "; " + note
+	}
+	o.note = note
 }
 
 func keyOf(layer policy.Layer, name, plan string) string {
@@ -238,10 +270,11 @@ func (o *replayed) end() error {
 		}
 		a.Replayed = true
 		if o.change.was.OnSuccess {
-			a.Note = "calls that failed cost nothing, which the log does not say: these are the most"
+			o.say("calls that failed cost nothing, which the log does not say: these are the most")
+			a.Note = o.note
 		}
 	}
-	if o.change.Field == "mode" && o.change.is.Mode == policy.Enforce {
+	if o.old == nil && o.change.Field == "mode" && o.change.is.Mode == policy.Enforce {
 		a.RefusedBefore, a.RefusedAfter = 0, a.RefusedBefore // of a shadow: nobody was, and would be now
 		for _, c := range o.callers {
 			c.before, c.after = 0, c.before

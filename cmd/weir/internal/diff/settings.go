@@ -43,7 +43,7 @@ func (c *comparer) settings(was, is *policy.Policy) {
 	set("plans", "accounts", plans(was), plans(is))
 	set("client_ip", "callers known by their address", was.Addressing(), is.Addressing())
 	c.auth(was.Auth(), is.Auth(), set)
-	old, now := withoutPassword(was.Store()), withoutPassword(is.Store())
+	old, now := WithoutPassword(was.Store()), WithoutPassword(is.Store())
 	if old == now && was.Store() != is.Store() {
 		now += ", with other credentials"
 	}
@@ -58,8 +58,8 @@ func (c *comparer) settings(was, is *policy.Policy) {
 	set("name", operators, was.Name(), is.Name())
 }
 
-// withoutPassword is a store's URL as others may see it.
-func withoutPassword(store string) string {
+// WithoutPassword is a store's URL as others may see it: xxxxx in place of a password.
+func WithoutPassword(store string) string {
 	scheme, _, found := strings.Cut(store, "://")
 	if !found {
 		return store
