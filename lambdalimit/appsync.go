@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net/http"
 	"reflect"
+	"strconv"
 	"sync"
 
 	"github.com/aws/aws-lambda-go/lambda/messages"
@@ -28,6 +29,22 @@ type Result struct {
 	ErrorMessage string `json:"errorMessage,omitempty"`
 	ErrorType    string `json:"errorType,omitempty"`
 	ErrorInfo    any    `json:"errorInfo,omitempty"`
+
+	// Costs are what the call really cost, by the field that settle: of the policy
+	// names ("X-Tokens-Used"), in place of the header that an answer over HTTP would
+	// have. A limit whose field is not here, or below 0, costs what was taken. They
+	// are not sent.
+	Costs map[string]int64 `json:"-"`
+}
+
+// cost finds a cost as a header would hold it.
+func (r *Result) cost(name string) string {
+	for have, n := range r.Costs {
+		if http.CanonicalHeaderKey(have) == name {
+			return strconv.FormatInt(n, 10)
+		}
+	}
+	return ""
 }
 
 // LimitExceeded is a refusal as a Go error, whose type AppSync may show to the
@@ -51,7 +68,7 @@ func (c *call) result(out any, err error) (r Result, own bool, _ error) {
 	if err != nil || r.ErrorMessage != "" {
 		status = http.StatusInternalServerError
 	}
-	c.settle(status)
+	c.settleBy(status, r.cost)
 	return r, own, err
 }
 

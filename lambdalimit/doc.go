@@ -58,6 +58,10 @@
 // could. Of a batch that ends so, all elements are. Authorizers and calls that
 // merely count are never given back.
 //
+// With settle: a call is brought to what the answer says that it cost: in the header
+// field of an HTTP answer, in [Result.Costs] of an AppSync resolver, which has no
+// header. A streaming answer says it in its header too: trailers there are none.
+//
 // An answer that is cached in front of the function is not counted. Authorizers
 // are cached by default: 300 seconds on REST and HTTP APIs, for all routes. Set
 // the time to live of the authorizer to 0 (AuthorizerResultTtlInSeconds); no

@@ -34,8 +34,8 @@ type Options struct {
 	ListClaims []string
 
 	// ReturnErrors makes a refusal in AppSync a *[LimitExceeded] that the function
-	// returns, and leaves results as they are. Batches ignore it: one error would
-	// fail all their elements.
+	// returns, and leaves results as they are; of a [Result] with Costs the Data is
+	// returned. Batches ignore it: one error would fail all their elements.
 	ReturnErrors bool
 
 	// Metrics gets a line in CloudWatch's embedded metric format for every limited
@@ -138,7 +138,7 @@ func (m *middleware) serve(ctx context.Context, payload []byte, next nextFunc) (
 		switch {
 		case err != nil:
 			return nil, err
-		case c.m.o.ReturnErrors && !own:
+		case c.m.o.ReturnErrors && (!own || r.Costs != nil && r.ErrorMessage == ""):
 			return r.Data, nil
 		}
 		return r, nil
