@@ -303,14 +303,13 @@ func (e *explainer) refused() string {
 // failed says what could not be computed, as the file says it.
 func (e *explainer) failed(r *rule, f failure) string {
 	var said []string
-	for _, one := range slices.Concat(append(slices.Clone(r.byPlan), r.full, r.bare)...) {
+	if all := slices.Concat(append(slices.Clone(r.byPlan), r.full, r.bare)...); len(all) > 0 {
 		if strings.HasPrefix(f.field, "when") {
-			said = append(said, "when: "+one.When)
+			said = append(said, "when: "+all[0].When)
 		}
 		if strings.HasSuffix(f.field, "cost") {
-			said = append(said, "cost: "+one.Cost)
+			said = append(said, "cost: "+all[0].Cost)
 		}
-		break
 	}
 	return strings.Join(said, " and ") + " cannot be computed: " + f.why
 }
