@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/weirlabs/weir"
 	"github.com/weirlabs/weir/memstore"
@@ -43,9 +44,9 @@ application:
     - {name: others, match: GET /y, by: account, limit: 9/h, on_store_error: allow}
 `
 	store := &partly{Store: memstore.New(memstore.Options{}), fails: map[string]error{
-		"account#a": fmt.Errorf("hot: %w", weir.ErrThrottled), "everyone#all": errors.New("the answer was cut off"), "account#b": fmt.Errorf("hot as well: %w", weir.ErrThrottled),
+		"account#a": errors.New("hot: nobody waits"), "everyone#all": errors.New("the answer was cut off"), "account#b": errors.New("hot as well"),
 	}}
-	r := newRig(t, text, func(o *Options) { o.Store = store })
+	r := newRig(t, text, func(o *Options) { o.Store, o.Deadline = store, time.Minute })
 	r.ask("/x", "a")
 	r.ask("/y", "b")
 	causes := map[string]string{}
@@ -58,7 +59,7 @@ application:
 			causes[l.Limit] = l.Cause
 		}
 	}
-	for limit, want := range map[string]string{"mine": "hot: ", "ours": "cut off", "others": "hot as well"} {
+	for limit, want := range map[string]string{"mine": "hot: nobody", "ours": "cut off", "others": "hot as well"} {
 		if !strings.Contains(causes[limit], want) {
 			t.Errorf("%s: cause %q, want %q\n%s", limit, causes[limit], want, r.log.String())
 		}
