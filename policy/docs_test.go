@@ -74,6 +74,39 @@ func (n *node) used(s *schema, at string, see func(string)) {
 	}
 }
 
+// words are the texts of a document, each with the field that it stands in.
+func (n *node) words(field string, see func(string)) {
+	for _, f := range n.fields {
+		f.value.words(f.key.text, see)
+	}
+	for _, i := range n.items {
+		i.words(field, see)
+	}
+	see(field + "=" + n.text)
+}
+
+// words are those that a field may have, each with the field.
+func (s *schema) words(field string, see func(string)) {
+	if s == nil {
+		return
+	}
+	for _, w := range s.Enum {
+		see(field + "=" + w)
+	}
+	for name, p := range s.Properties {
+		if name != "environments" { // the same once more
+			p.words(name, see)
+		}
+	}
+	if v, ok := s.Others.(*schema); ok {
+		v.words("", see)
+	}
+	s.Items.words(field, see)
+	for _, p := range s.AnyOf {
+		p.words(field, see)
+	}
+}
+
 // Every field of the file stands in docs/policy.md, in an example that loads.
 // Whoever adds a field adds an example.
 func TestCase_B250_EveryFieldIsInTheDocs(t *testing.T) {
@@ -96,6 +129,20 @@ func TestCase_B250_EveryFieldIsInTheDocs(t *testing.T) {
 		d := document{page: &page{}}
 		root := d.parse([]byte(example))
 		root.used(schemaOf(), "", func(path string) { shown[path] = true })
+	}
+	words := map[string]bool{} // FIELD=WORD, wherever the field stands
+	for _, example := range examplesOf(docs, "yaml") {
+		d := document{page: &page{}}
+		d.parse([]byte(example)).words("", func(word string) { words[word] = true })
+	}
+	asked := 0
+	schemaOf().words("", func(word string) {
+		if asked++; !words[word] {
+			t.Errorf("no example of docs/policy.md has %s", word)
+		}
+	})
+	if asked < 50 {
+		t.Errorf("only %d words are known", asked)
 	}
 	known := 0
 	schemaOf().paths("", func(path string) {
