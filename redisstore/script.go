@@ -181,7 +181,7 @@ func (f *form) script() string {
 func (f *form) one(line func(string, ...any)) {
 	line("local function one(K)")
 	line("local h=call('HGETALL',K)")
-	line("local done,m='-1',0")
+	line("local done,o,m='-1','',0")
 	f.find(line)
 	for i, math := range f.math {
 		if math {
@@ -205,7 +205,7 @@ func (f *form) one(line func(string, ...any)) {
 	if word == "elseif" {
 		line("end")
 	}
-	rest := "(m>0 and ' '..concat(h,' ',1,m) or '')"
+	rest := "o..(m>0 and ' '..concat(h,' ',1,m) or '')"
 	if f.few() {
 		named := ""
 		for i := range f.names {
@@ -228,7 +228,8 @@ func (f *form) local() string {
 }
 
 // find sorts the item's fields: those that the form names become variables, and
-// the others stay in h, m texts in all.
+// the others go into the text o. Of a large item they stay in h, m texts in all,
+// since a text is copied whenever something is added to it.
 func (f *form) find(line func(string, ...any)) {
 	var found []string
 	switch {
@@ -249,9 +250,11 @@ func (f *form) find(line func(string, ...any)) {
 		line("m=#h")
 		return
 	}
-	line("for i=1,#h,2 do")
+	line("local n=#h")
+	line("for i=1,n,2 do")
 	line("local f,a=h[i],h[i+1]")
 	line("if %s", strings.Join(found, "\nelseif "))
+	line("elseif n<=64 then o=o..' '..f..' '..a")
 	line("else h[m+1]=f h[m+2]=a m=m+2 end")
 	line("end")
 }
