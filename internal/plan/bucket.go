@@ -55,6 +55,30 @@ func read(c *Cells, f Field) Stored {
 	return Stored{v, ok}
 }
 
+// readBucket is read of a bucket's four fields, in one pass.
+func (s *Spec) readBucket(c *Cells, b *bucketState) {
+	for n := range c.Len() {
+		slot := c.at(n)
+		if slot.Field.Limit != s.id {
+			continue
+		}
+		v := Stored{slot.Value, true}
+		switch slot.Field.Kind ^ s.shadow {
+		case Arrival:
+			if b.t = v; slot.Field.Window != 0 {
+				sh := shapeAt(slot.Field.Window)
+				b.i, b.d, b.r = Stored{sh.interval, true}, Stored{sh.depth, true}, Stored{sh.revision, true}
+			}
+		case Interval:
+			b.i = v
+		case Depth:
+			b.d = v
+		case Revision:
+			b.r = v
+		}
+	}
+}
+
 // is is the guard that a field still is as it was read.
 func (v Stored) is(f Field) Cond {
 	if !v.ok {
@@ -66,8 +90,8 @@ func (v Stored) is(f Field) Cond {
 func (s *Spec) bucketAt(c *Cells, now int64) bucketState {
 	b := bucketState{
 		interval: s.interval, depth: s.depth, revision: s.revision,
-		t: read(c, s.field(Arrival)), i: read(c, s.field(Interval)), d: read(c, s.field(Depth)), r: read(c, s.field(Revision)),
 	}
+	s.readBucket(c, &b)
 	known := b.i.ok && b.d.ok && b.i.v > 0 && b.d.v >= b.i.v && b.d.v <= maxPeriod
 	if known && b.r.ok && b.r.v > s.revision {
 		b.interval, b.depth, b.revision = b.i.v, b.d.v, b.r.v
