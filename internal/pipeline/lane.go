@@ -50,8 +50,11 @@ type take struct {
 	sent     bool          // it has left the queue
 	why      error         // what has held it up since
 
-	timer   *time.Timer // of its wait
-	ask     [1]Ask      // of a call with one
+	alarm *time.Timer   // that has ring called at a time, or had; see wait
+	rings time.Duration // when that is; 0 when it was heard
+	over  chan struct{} // has a value when it has rung
+
+	ask     [1]Ask // of a call with one
 	verdict [1]plan.Verdict
 }
 
@@ -107,21 +110,42 @@ func (p *Pipeline) enter(l *lane, t *take, u *update) {
 }
 
 // wait returns when there is a value, and true; or when the take's caller gives
-// up, or the time that is left is over.
-func (t *take) wait(ctx context.Context, left time.Duration, value <-chan struct{}) bool {
-	if t.timer == nil {
-		t.timer = time.NewTimer(left)
-	} else {
-		t.timer.Reset(left)
+// up, or its time is over. at is the time now.
+//
+// A timer that is started and stopped for every call would be a tenth of what
+// the pipeline costs. So an alarm that was not needed rings all the same, at the
+// latest in the wait of some later call, which sets it anew.
+func (p *Pipeline) wait(ctx context.Context, t *take, at, until time.Duration, value <-chan struct{}) bool {
+	for {
+		if t.rings == 0 || t.rings > until {
+			t.rings = until
+			if t.alarm == nil {
+				t.over = make(chan struct{}, 1)
+				t.alarm = time.AfterFunc(until-at, t.ring)
+			} else {
+				t.alarm.Reset(until - at)
+			}
+		}
+		select {
+		case <-value:
+			return true
+		case <-ctx.Done():
+			return false
+		case <-t.over:
+			t.rings = 0
+			if at = p.clock(); at >= until {
+				return false
+			}
+		}
 	}
-	defer t.timer.Stop()
+}
+
+// ring ends a wait, this one or a later one.
+func (t *take) ring() {
 	select {
-	case <-value:
-		return true
-	case <-ctx.Done():
-	case <-t.timer.C:
+	case t.over <- struct{}{}:
+	default:
 	}
-	return false
 }
 
 // leave is for a take whose caller does not wait any longer. It is too late for

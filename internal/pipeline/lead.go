@@ -81,7 +81,7 @@ func (p *Pipeline) lead(ctx context.Context, until time.Duration, l *lane, t *ta
 			return false, nil
 		}
 		p.stats.trips.Add(1)
-		if !t.wait(ctx, until-trip.began, pending.Done()) {
+		if !p.wait(ctx, t, trip.began, until, pending.Done()) {
 			_, err = p.leave(ctx, l, t, keep)
 			s.hand(ctx, at, trip, pending)
 			return false, err

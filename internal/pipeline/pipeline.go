@@ -246,7 +246,7 @@ func (p *Pipeline) ask(ctx context.Context, at, until time.Duration, item plan.K
 			}
 			at = p.clock()
 		}
-		if !t.wait(ctx, until-at, t.done) {
+		if !p.wait(ctx, t, at, until, t.done) {
 			if answered, err := p.leave(ctx, l, t, keep); !answered || err != nil {
 				return p.counted(err)
 			}
