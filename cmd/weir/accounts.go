@@ -113,7 +113,8 @@ func newAccountsList(c *common) *cobra.Command {
 		Short: "List the callers of whom anything is said",
 		Long: `List the callers of whom anything is said, wildcards first: all, or those whose keys
 begin with BEGINNING. An account that keeps a version of a plan is among them. It
-reads the whole store in pages, which DynamoDB charges for.
+reads the whole store in pages, which DynamoDB charges for. A record that cannot be
+read is named at the end, and ends it with 3.
 ` + fmt.Sprintf(exitHelp, "nothing is said of anybody"),
 		Example: `  weir accounts list
   weir accounts list account#acme- --json`,
@@ -136,7 +137,8 @@ func newAccountsMigrate(c *common) *cobra.Command {
 		Long: `Move every account that keeps version N of a plan to version M, and list them. What
 was used stays used. Running processes follow within accounts.max_age of the policy, 5
 seconds by default; calls go on meanwhile. When it ends early it can be run again: it
-goes on with those that are left. It reads the whole store in pages, which DynamoDB
+goes on with those that are left. A record that cannot be read is passed over and
+named at the end, which is then 3. It reads the whole store in pages, which DynamoDB
 charges for.
 ` + fmt.Sprintf(exitHelp, "no account keeps version N"),
 		Example: `  weir accounts migrate --from free@1 --to free@2 --dry-run

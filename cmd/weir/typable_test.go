@@ -10,8 +10,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/golang-jwt/jwt/v5"
-
 	"github.com/weirlabs/weir/internal/redistest"
 )
 
@@ -49,7 +47,7 @@ func TestEveryHintWorksAsItIsPrinted(t *testing.T) {
 	up := newRecorder(t, nil)
 	store := "redis://" + redistest.Start(t, redistest.Options{}).Addr + "?prefix=a%27b%3A"
 	url := proxied(t, text, up.URL, "--store", store)
-	do(t, "POST", url+"/orders", "Authorization", token(t, jwt.MapClaims{"sub": "ann"}))
+	served(t, url+"/orders", "ann")
 	here := []string{"-c", file, "--store", store}
 	for _, c := range []struct {
 		args string // words, of which _ is a space
