@@ -73,7 +73,8 @@ type Decision struct {
 	Op      uint16 // the index of the op that speaks
 
 	// Notice is the mark, in percent of Limit.Max, that this call is the first of
-	// its window to reach; 0 without one. See [Limit.Noticed].
+	// its window to reach; 0 without one. That of a reservation is known when it is
+	// settled. See [Limit.Noticed].
 	Notice uint8
 
 	Remaining int64 // whole units left, after this call when it was allowed

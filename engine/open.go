@@ -96,11 +96,14 @@ func (o *openCalls) shed(c counter, units int64) {
 }
 
 // units are what open calls hold.
-func (o *openCalls) units(c counter) int64 {
+func (o *openCalls) units(c counter, now int64) int64 {
 	s := o.shard(c)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.of[c].units
+	if n := s.of[c]; now-n.at <= int64(openFor) {
+		return n.units
+	}
+	return 0
 }
 
 func (o *openCalls) end(c counter) {
@@ -160,7 +163,7 @@ func (o *Outcome) shed() func(op int) int64 {
 	var others []counter
 	for i := range verdicts {
 		v := &verdicts[i]
-		if v.open {
+		if v.open && v.marked() {
 			o.eng.open.shed(v.counter(), v.units)
 			v.units = 0
 		}
@@ -179,7 +182,7 @@ func (o *Outcome) shed() func(op int) int64 {
 		if op >= len(others) { // that of the request's id
 			return 0
 		}
-		return e.open.units(others[op])
+		return e.open.units(others[op], e.now())
 	}
 }
 

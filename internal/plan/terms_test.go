@@ -32,7 +32,7 @@ func metered(t testing.TB, s *Spec) *Spec {
 func TestExhaustiveMarks(t *testing.T) {
 	p := 10 * second
 	plain := parsed(t, "m", "quota 4/10s")
-	for _, s := range []*Spec{noticed(t, plain, 50, 100), noticed(t, plain, 75, 100).Shadow(), noticed(t, metered(t, plain), 50, 100)} {
+	for _, s := range []*Spec{noticed(t, plain, 50, 100), noticed(t, plain, 75, 100).Shadow(), noticed(t, metered(t, plain), 50, 100), noticed(t, plain, 50, 100).Quiet()} {
 		states := grid(
 			column{s.field(Start), values(base-p-1, base-p, base-1, base+wrongClock+1)},
 			column{s.field(Count), values(0, 1, 2, 3, 4, 5, 8)},
@@ -47,7 +47,7 @@ func TestExhaustiveMarks(t *testing.T) {
 	}
 	p = 60 * second
 	aligned := parsed(t, "m", "quota 4/minute calendar Europe/Berlin")
-	for _, s := range []*Spec{noticed(t, aligned, 50, 75, 100), noticed(t, aligned, 80, 100).Shadow(), noticed(t, metered(t, aligned), 50, 100)} {
+	for _, s := range []*Spec{noticed(t, aligned, 50, 75, 100), noticed(t, aligned, 80, 100).Shadow(), noticed(t, metered(t, aligned), 50, 100), noticed(t, aligned, 80, 100).Shadow().Quiet()} {
 		told := s.toldField(0)
 		states := grid(
 			column{in(s.field(Cell), base-2*p), values(3)},
