@@ -15,6 +15,7 @@ type Explanation struct {
 	Reported bool     // a trusted proxy said whose address Match.Client is
 	Refused  *Fate    // of Fates, whose expression failed under on_error: deny; else nil
 	Plan     string   // the caller's, in the application; "" without plans
+	PlanWhy  string   // why the expression that gives plans gives none; "" when it does
 	Fates    []Fate   // from the outside in, in the order in which the policy looks
 	Edge     []Op     // what [Policy.AppendEdge] asks for
 	Ops      []Op     // what [Policy.Ops] asks for
@@ -37,7 +38,7 @@ type Fate struct {
 // [Policy.Ops] do, by running them, and tells what they came upon. The error is
 // theirs, a *[RequestError]; what was found until then is told all the same.
 func (p *Policy) Explain(a *Attributes, id Identity) (x Explanation, err error) {
-	tr := &trace{nearest: map[int32]nearMiss{}, skip: map[*rule]skip{}, failures: map[*rule]failure{}}
+	tr := &trace{nearest: map[int32]nearMiss{}, skip: map[*rule]skip{}, failures: map[*rule][]failure{}}
 	if x.Match, err = p.match(a, tr); err != nil {
 		return x, err
 	}
@@ -49,6 +50,11 @@ func (p *Policy) Explain(a *Attributes, id Identity) (x Explanation, err error) 
 		x.Ops, err = p.Ops(&x.Match, a, id)
 		if len(p.plans) > 0 {
 			x.Plan = p.plans[p.planOf(&id)]
+			if p.plansFrom.from == fromExpression && id.entitled == nil {
+				if _, err := p.granted(&id); err != nil {
+					x.PlanWhy = "from: " + p.plansFrom.written + " cannot be computed: " + firstLine(err)
+				}
+			}
 		}
 	}
 	e := explainer{p, tr, &x, id, err}
@@ -79,7 +85,7 @@ type trace struct {
 	hits         []hit
 	nearest      map[int32]nearMiss // by target: the pattern that came nearest
 	skip         map[*rule]skip
-	failures     map[*rule]failure
+	failures     map[*rule][]failure
 }
 
 // failure is an expression that could not be computed, and why.
@@ -129,11 +135,7 @@ func (t *trace) failed(r *rule, field string, err error) {
 	if t == nil {
 		return
 	}
-	why, _, _ := strings.Cut(err.Error(), "\n") // an excerpt follows
-	if f, also := t.failures[r]; also {
-		field, why = f.field+": and "+field, f.why+", and "+why
-	}
-	t.failures[r] = failure{field, why}
+	t.failures[r] = append(t.failures[r], failure{field, firstLine(err)}) // an excerpt follows
 }
 
 // explainer puts into words what a trace holds and what was decided.
@@ -252,21 +254,22 @@ func (e *explainer) found(t *target) bool {
 // asked tells what a rule that matched asks for.
 func (e *explainer) asked(f *Fate, r *rule) {
 	f.Ops = opsOf(r, slices.Concat(e.x.Edge, e.x.Ops))
-	failed, bad := e.tr.failures[r]
+	failed := e.failed(r, "when", "cost")
+	bad := failed != ""
 	switch {
 	case bad && r.onError == "deny":
-		f.refuses, f.Why = true, "on_error: deny refuses the request, because "+e.failed(r, failed)
+		f.refuses, f.Why = true, "on_error: deny refuses the request, because "+failed
 		return
 	case e.err != nil && f.Layer == Application:
 		f.Why = e.refused()
 		return
 	case bad && r.onError == "skip":
-		f.Why = "on_error: skip leaves it out, because " + e.failed(r, failed)
+		f.Why = "on_error: skip leaves it out, because " + failed
 		return
 	}
 	switch e.tr.skip[r] {
 	case skipWhen:
-		f.Why = "its condition does not hold: when: " + whenOf(r)
+		f.Why = "its condition does not hold: when: " + r.expression("when")
 		return
 	case skipCost:
 		f.Why = "this call costs nothing"
@@ -287,7 +290,10 @@ func (e *explainer) asked(f *Fate, r *rule) {
 		f.Why = "the request matches " + f.Pattern
 	}
 	if bad {
-		f.Why += ", and on_error: apply lets it act, although " + e.failed(r, failed)
+		f.Why += ", and on_error: apply lets it act, although " + failed
+	}
+	if id := e.failed(r, "once"); id != "" {
+		f.Why += ", and it counts whatever was sent before, because " + id
 	}
 }
 
@@ -300,18 +306,27 @@ func (e *explainer) refused() string {
 	return fmt.Sprintf("not asked: the request is refused with %d before", re.Status)
 }
 
-// failed says what could not be computed, as the file says it.
-func (e *explainer) failed(r *rule, f failure) string {
-	var said []string
-	if all := slices.Concat(append(slices.Clone(r.byPlan), r.full, r.bare)...); len(all) > 0 {
-		if strings.HasPrefix(f.field, "when") {
-			said = append(said, "when: "+all[0].When)
-		}
-		if strings.HasSuffix(f.field, "cost") {
-			said = append(said, "cost: "+all[0].Cost)
+// failed says which of a rule's expressions could not be computed, as the file says
+// them, and why; "" for none.
+func (e *explainer) failed(r *rule, fields ...string) string {
+	var said, why []string
+	for _, f := range e.tr.failures[r] {
+		if slices.Contains(fields, f.field) {
+			said, why = append(said, f.field+": "+r.expression(f.field)), append(why, f.why)
 		}
 	}
-	return strings.Join(said, " and ") + " cannot be computed: " + f.why
+	if said == nil {
+		return ""
+	}
+	return strings.Join(said, " and ") + " cannot be computed: " + strings.Join(why, ", and ")
+}
+
+// expression is what the file says in a field of a rule.
+func (r *rule) expression(field string) string {
+	for _, one := range slices.Concat(append(slices.Clone(r.byPlan), r.full, r.bare)...) {
+		return map[string]string{"when": one.When, "cost": one.Cost, "once": one.Once}[field]
+	}
+	return ""
 }
 
 // opsOf are those of the ops that a rule asked for.
@@ -323,13 +338,6 @@ func opsOf(r *rule, ops []Op) (own []Op) {
 		}
 	}
 	return own
-}
-
-func whenOf(r *rule) string {
-	for _, one := range slices.Concat(append(slices.Clone(r.byPlan), r.full)...) {
-		return one.When
-	}
-	return ""
 }
 
 // gateway tells of every plan of the gateway.

@@ -54,6 +54,30 @@ func TestExplainSaysWhatFailed(t *testing.T) {
 	}
 }
 
+// Neither is an expression that fails elsewhere passed over in silence.
+func TestExplainSaysWhichPlanAndIDFailed(t *testing.T) {
+	p := load(t, `
+weir: 1
+application:
+  plans: {from: 'claims.org.plan', order: [free, pro], free: {op: 1/s}, pro: {op: 2/s}}
+  operations: {op: {match: GET /a}}
+  limits: [{name: a, match: GET /a, by: account, limit: 10/s, once: 'claims.req.id'}]
+`)
+	x, err := p.Explain(get("GET", "/a"), Identity{})
+	if err != nil || x.Plan != "free" || !strings.HasPrefix(x.PlanWhy, "from: claims.org.plan cannot be computed: cannot fetch plan") {
+		t.Errorf("plan %s, %s, %v", x.Plan, x.PlanWhy, err)
+	}
+	for _, f := range x.Fates {
+		if f.Name == "a" && (!f.Applies || !strings.Contains(f.Why, "it counts whatever was sent before, because once: claims.req.id cannot be computed: cannot fetch id")) {
+			t.Errorf("%+v", f)
+		}
+	}
+	x, err = p.Explain(get("GET", "/a"), claims("org", map[string]any{"plan": "pro"}, "req", map[string]any{"id": "x"}))
+	if err != nil || x.Plan != "pro" || x.PlanWhy != "" || strings.Contains(x.Fates[1].Why, "cannot") {
+		t.Errorf("plan %s, %s, %v, %+v", x.Plan, x.PlanWhy, err, x.Fates)
+	}
+}
+
 // The whole kind: an address was reported only where a trusted proxy reported one,
 // in whichever spelling the peer's stands.
 func TestExplainSaysWhoReportedAnAddress(t *testing.T) {

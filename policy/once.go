@@ -51,12 +51,11 @@ func (l *loader) onceOf(n *node) (s onceSource) {
 // header; what is remembered of it is a hash. A field that is sent in several lines
 // is one, as HTTP has it: who could make an id vanish by a second line would be
 // charged for each sending.
-func (s *onceSource) id(f *facts) string {
-	var id string
+func (s *onceSource) id(f *facts) (id string, err error) {
 	if s.program != nil {
 		v, err := s.program(f)
 		if err != nil {
-			return ""
+			return "", err
 		}
 		id, _ = v.(string)
 	} else if sent := f.sent[s.header]; len(sent) == 1 {
@@ -64,7 +63,7 @@ func (s *onceSource) id(f *facts) string {
 	} else {
 		id = strings.Trim(strings.Join(sent, ", "), ", ")
 	}
-	return strings.TrimSpace(id)
+	return strings.TrimSpace(id), nil
 }
 
 // Once is what remembers the id of a request whose ops [Policy.AppendOps] has
@@ -78,7 +77,10 @@ func (res *resolver) noteOnce(m *Match, h *appHit, f *facts) {
 	if h.once.isZero() || h.shadow || m.found.once != nil {
 		return
 	}
-	id := h.once.id(f)
+	id, err := h.once.id(f)
+	if err != nil {
+		m.found.trace.failed(h.rule, "once", err)
+	}
 	if id == "" {
 		return
 	}

@@ -187,13 +187,18 @@ func (p *Policy) planOf(id *Identity) int {
 	case fromRecord:
 		return best
 	case fromExpression:
-		granted, err := p.plansFrom.program(&entitlements{Claims: id.Claims, KeyOwner: id.KeyOwner, KeyPlan: id.KeyPlan})
+		granted, err := p.granted(id)
 		if err != nil {
 			return best // a claim that is not there entitles to nothing
 		}
 		return p.highest(granted, best)
 	}
 	return p.highest(id.Claims[p.plansFrom.claim], best)
+}
+
+// granted is what the expression of from: gives.
+func (p *Policy) granted(id *Identity) (any, error) {
+	return p.plansFrom.program(&entitlements{Claims: id.Claims, KeyOwner: id.KeyOwner, KeyPlan: id.KeyPlan})
 }
 
 // highest is the highest plan of those that a value names, if it is above one.

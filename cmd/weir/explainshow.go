@@ -245,7 +245,11 @@ func (x *explained) caller(r *explainReport) string {
 		parts = append(parts, "nobody known")
 	}
 	if r.Caller.Plan != "" && x.found.Match.NeedsIdentity {
-		parts = append(parts, "plan "+r.Caller.Plan)
+		plan := "plan " + r.Caller.Plan
+		if x.found.PlanWhy != "" {
+			plan += " (" + x.found.PlanWhy + ")"
+		}
+		parts = append(parts, plan)
 	}
 	return strings.Join(parts, ", ")
 }
