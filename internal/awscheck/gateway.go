@@ -128,12 +128,13 @@ func (c *check) deployments() {
 			c.wrong(s, "deployment", "the stage has no deployment of its API")
 		}
 		for _, m := range list(s.Properties["MethodSettings"]) {
-			path := str(at(m, "ResourcePath"))
-			if path != "/*" && (!strings.HasPrefix(path, "/~1") || strings.Contains(path[1:], "/")) {
-				c.wrong(s, "method-settings", "ResourcePath %s: a path is written as /~1orders~1{id}, or /* for all", path)
-			}
-			if path != "/*" && !c.hasMethod(refersTo(s.Properties["RestApiId"]), path, str(at(m, "HttpMethod"))) {
-				c.wrong(s, "method-settings", "the API has no method %s %s", at(m, "HttpMethod"), path)
+			path, method := str(at(m, "ResourcePath")), str(at(m, "HttpMethod"))
+			switch {
+			case path == "/*" && method == "*":
+			case path != "/" && (len(path) < 4 || !strings.HasPrefix(path, "/~1") || strings.Contains(path[1:], "/")):
+				c.wrong(s, "method-settings", "ResourcePath %s: a path is written as /~1orders~1{id}, the root as /, and all as /* with the method *", path)
+			case !c.hasMethod(refersTo(s.Properties["RestApiId"]), path, method):
+				c.wrong(s, "method-settings", "the API has no method %s %s", method, path)
 			}
 			c.between(s, "method-settings", "ThrottlingRateLimit", at(m, "ThrottlingRateLimit"), 0, 1e9)
 			c.between(s, "method-settings", "ThrottlingBurstLimit", at(m, "ThrottlingBurstLimit"), 0, 1<<31-1)
@@ -144,11 +145,15 @@ func (c *check) deployments() {
 	}
 }
 
-// hasMethod reports whether an API has a method, or for * any, at a path as method
-// settings write it.
+// apiMethods are what a method ANY stands for.
+var apiMethods = []string{"DELETE", "GET", "HEAD", "OPTIONS", "PATCH", "POST", "PUT"}
+
+// hasMethod reports whether an API has a method at a path as method settings write
+// it.
 func (c *check) hasMethod(api, path, method string) bool {
 	return slices.ContainsFunc(c.Of("AWS::ApiGateway::Method"), func(m *Resource) bool {
-		if refersTo(m.Properties["RestApiId"]) != api || method != "*" && method != str(m.Properties["HttpMethod"]) {
+		has := str(m.Properties["HttpMethod"])
+		if refersTo(m.Properties["RestApiId"]) != api || has != method && !(has == "ANY" && slices.Contains(apiMethods, method)) {
 			return false
 		}
 		var parts []string
@@ -156,6 +161,9 @@ func (c *check) hasMethod(api, path, method string) bool {
 			parts = append(parts, str(r.Properties["PathPart"]))
 		}
 		slices.Reverse(parts)
+		if len(parts) == 0 {
+			return path == "/"
+		}
 		return path == "/~1"+strings.Join(parts, "~1")
 	})
 }

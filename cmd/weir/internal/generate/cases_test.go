@@ -57,7 +57,7 @@ func TestCase_B175_AThrottleHasAPathThatTheServiceTakes(t *testing.T) {
 	methods := []string{"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"}
 	// The part of a path stands as it is in the resources of the API.
 	part := `(?:[A-Za-z0-9._:-]+|\{[A-Za-z0-9._-]+\+?\})`
-	escaped, plain := regexp.MustCompile(`^(?:/~1|/~1`+part+`(?:~1`+part+`)*)$`), regexp.MustCompile(`^(?:`+part+`/)*`+`$`)
+	escaped, plain := regexp.MustCompile(`^(?:/|/~1`+part+`(?:~1`+part+`)*)$`), regexp.MustCompile(`^(?:`+part+`/)+$`)
 	for _, match := range []string{
 		"", "match: POST /sale", "match: /sale", "match: /sale/", "match: /", "match: GET /", "match: \"GET /{$}\"", "match: \"POST /shop/{id}/seats\"", "match: \"/shop/{rest...}\"",
 		"match: [GET /a, POST /b/c]", "match: [\"GET /a/{x}\", \"GET /a/{y}/c\"]", "match: [\"GET /a/{x...}\", \"GET /a/{y...}\"]", "match: \"GET /a.b/c-d_e\"", "match: \"/x/{first}/{second}\"",
@@ -70,13 +70,13 @@ func TestCase_B175_AThrottleHasAPathThatTheServiceTakes(t *testing.T) {
 		}
 		for _, s := range settings {
 			path, method := s[1], s[2]
-			if all := path == "/*"; all != (match == "") || all && method != "*" {
+			switch {
+			case match == "":
+				if path != "/*" || method != "*" {
+					t.Errorf("%s: %s %s", match, path, method)
+				}
+			case !escaped.MatchString(path) || !slices.Contains(methods, method):
 				t.Errorf("%s: %s %s", match, path, method)
-			} else if !all && !escaped.MatchString(path) {
-				t.Errorf("%s: the path %s", match, path)
-			}
-			if method != "*" && !slices.Contains(methods, method) {
-				t.Errorf("%s: the method %s", match, method)
 			}
 		}
 		out, err := Terraform(loadText(t, policy), o)
@@ -94,10 +94,10 @@ func TestCase_B175_AThrottleHasAPathThatTheServiceTakes(t *testing.T) {
 		for _, m := range paths {
 			at := strings.LastIndexByte(m[1], '/')
 			path, method := m[1][:at+1], m[1][at+1:]
-			if m[1] == "*/*" {
+			if m[1] == "*/*" && match == "" {
 				continue
 			}
-			if strings.HasPrefix(path, "/") && path != "/" || !plain.MatchString(strings.TrimPrefix(path, "/")) || method != "*" && !slices.Contains(methods, method) {
+			if path != "~1/" && !plain.MatchString(path) || !slices.Contains(methods, method) {
 				t.Errorf("%s: method_path %s", match, m[1])
 			}
 		}

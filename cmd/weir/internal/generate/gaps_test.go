@@ -135,7 +135,7 @@ func TestSpec_A14_EveryoneIsThrottledAtTheStage(t *testing.T) {
 		{REST, "{name: a, match: POST /sale, by: everyone, limit: 500/s burst 600}\n    - {name: b, by: everyone, limit: 20/s burst 30}", []string{"\"/~1sale\"\n          HttpMethod: POST\n          ThrottlingRateLimit: 20\n          ThrottlingBurstLimit: 30\n"}},
 		{HTTP, "{name: a, match: POST /sale, by: everyone, limit: 500/s burst 600}\n    - {name: b, by: everyone, limit: 20/s burst 30}", []string{"\"POST /sale\":\n          ThrottlingRateLimit: 20\n          ThrottlingBurstLimit: 30\n"}},
 		{REST, "{name: a, match: GET /sale/now, by: everyone, limit: 500/s burst 600}\n    - {name: b, match: /sale/, by: everyone, limit: 20/s burst 30}", []string{"\"/~1sale~1now\"\n          HttpMethod: HEAD\n          ThrottlingRateLimit: 20\n"}},
-		{REST, "{name: a, match: /sale/, by: everyone, limit: 500/s burst 600}\n    - {name: b, match: GET /sale/now, by: everyone, limit: 20/s burst 30}", []string{"\"/~1sale~1{proxy+}\"\n          HttpMethod: \"*\"\n          ThrottlingRateLimit: 500\n"}},
+		{REST, "{name: a, match: /sale/, by: everyone, limit: 500/s burst 600}\n    - {name: b, match: GET /sale/now, by: everyone, limit: 20/s burst 30}", []string{"\"/~1sale~1{proxy+}\"\n          HttpMethod: GET\n          ThrottlingRateLimit: 500\n"}},
 	} {
 		got := text(Options{API: c.api}, c.limit)
 		for _, w := range c.want {

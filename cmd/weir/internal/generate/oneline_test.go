@@ -104,6 +104,8 @@ func TestVariablesHaveParametersOfTheirOwn(t *testing.T) {
 		want   string
 	}{
 		{overHTTP, HTTP, []string{"A_B", "AC"}, ""},
+		{overHTTP, HTTP, []string{"VERSION", "SOURCE"}, ""},
+		{overHTTP, HTTP, []string{"VERSION", "VERSION_VALUE"}, "the variable VERSION"},
 		{overHTTP, HTTP, []string{"A_B", "AB"}, "the variable A_B"},
 		{overHTTP, HTTP, []string{"AB", "A__B"}, "the variable AB"},
 		{overHTTP, HTTP, []string{"ab", "AB"}, "the variable ab"},

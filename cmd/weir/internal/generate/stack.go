@@ -131,17 +131,17 @@ func (s *stack) clash() error {
 	}
 	for _, p := range s.parameters {
 		if p.variable == "" {
-			taken[snake(p.name)] = "a parameter of the stack"
+			taken[tfVariable(p.name)] = "a parameter of the stack"
 		}
 	}
 	for _, p := range s.parameters {
 		if p.variable == "" {
 			continue
 		}
-		if other := taken[snake(p.name)]; other != "" {
+		if other := taken[tfVariable(p.name)]; other != "" {
 			return fmt.Errorf("the variable %s becomes the parameter %s, and so does %s: give it another name", p.variable, p.name, other)
 		}
-		taken[snake(p.name)] = "the variable " + p.variable
+		taken[tfVariable(p.name)] = "the variable " + p.variable
 	}
 	return nil
 }

@@ -106,6 +106,19 @@ func (b *builder) throttled(stage *resource, of string, made []stageThrottle) {
 	}
 }
 
+// anyMethod are the methods that an API takes: a setting of one path is for one of
+// them, and * is for all paths alone.
+var anyMethod = []string{"DELETE", "GET", "HEAD", "OPTIONS", "PATCH", "POST", "PUT"}
+
+// settingsPath is a path as method settings name it: with ~1 for its slashes, but
+// for that of the root (AWS::ApiGateway::Stage MethodSetting).
+func settingsPath(parts []string) string {
+	if len(parts) == 0 {
+		return "/"
+	}
+	return "/~1" + strings.Join(parts, "~1")
+}
+
 // throttles are the method settings of a REST API's stage for limits that everybody
 // shares.
 func (b *builder) throttles(stage *resource) []any {
@@ -115,21 +128,21 @@ func (b *builder) throttles(stage *resource) []any {
 	set := map[string]bool{}
 	for _, r := range b.everyone {
 		for _, parts := range r.paths() {
-			for _, m := range r.methods() {
-				path, method := "/~1"+strings.Join(parts, "~1"), m
-				if r.source.Patterns == nil {
-					path, method = "/*", "*"
-				}
-				if method == "ANY" {
-					method = "*"
-				}
-				if set[path+" "+method] {
+			path, methods := settingsPath(parts), r.methods()
+			switch {
+			case r.source.Patterns == nil:
+				path, methods = "/*", []string{"*"}
+			case r.method == "ANY":
+				methods = anyMethod
+			}
+			for _, m := range methods {
+				if set[path+" "+m] {
 					continue
 				}
-				set[path+" "+method] = true
+				set[path+" "+m] = true
 				t := b.tightest(of, parts, m)
 				made = append(made, t)
-				out = append(out, object{{"ResourcePath", path}, {"HttpMethod", method}, {"ThrottlingRateLimit", decimal(t.perSecond)}, {"ThrottlingBurstLimit", t.most}, {"MetricsEnabled", true}})
+				out = append(out, object{{"ResourcePath", path}, {"HttpMethod", m}, {"ThrottlingRateLimit", decimal(t.perSecond)}, {"ThrottlingBurstLimit", t.most}, {"MetricsEnabled", true}})
 			}
 		}
 	}

@@ -20,7 +20,7 @@ func Terraform(p *policy.Policy, o Options) (Output, error) {
 	if err != nil {
 		return Output{}, err
 	}
-	b.head("terraform init && terraform apply"+b.overrides("", " -var %s=%s", snake),
+	b.head("terraform init && terraform apply"+b.overrides("", " -var %s=%s", tfVariable),
 		"terraform destroy", "Stops at the table, which is protected. To lose all balances too, generate with --keep-data=false and apply that first.")
 	return Output{[]File{{"main.tf", terraform(b.stack)}}, b.gaps}, nil
 }
@@ -84,7 +84,7 @@ func (w *tfWriter) settings(root *hclwrite.Body) {
 
 func (w *tfWriter) variable(root *hclwrite.Body, p parameter) {
 	root.AppendNewline()
-	v := root.AppendNewBlock("variable", []string{snake(p.name)}).Body()
+	v := root.AppendNewBlock("variable", []string{tfVariable(p.name)}).Body()
 	v.SetAttributeRaw("type", ident(strings.ToLower(p.kind)))
 	v.SetAttributeValue("description", cty.StringVal(p.about))
 	if p.value != nil {
@@ -95,7 +95,7 @@ func (w *tfWriter) variable(root *hclwrite.Body, p parameter) {
 	}
 	if p.allowed != nil {
 		check := v.AppendNewBlock("validation", nil).Body()
-		raw(check, "condition", "contains("+w.expression(p.allowed)+", var."+snake(p.name)+")")
+		raw(check, "condition", "contains("+w.expression(p.allowed)+", var."+tfVariable(p.name)+")")
 		check.SetAttributeValue("error_message", cty.StringVal("It is none of those that are known."))
 	}
 }
@@ -221,7 +221,7 @@ func (w *tfWriter) maybe(b *hclwrite.Body, kind, how string, v when) {
 	off := ""
 	for _, p := range w.parameters {
 		if p.name == v.parameter {
-			off = "var." + snake(p.name) + " == " + w.expression(p.off)
+			off = "var." + tfVariable(p.name) + " == " + w.expression(p.off)
 		}
 	}
 	o, ok := v.value.(object)
@@ -281,7 +281,7 @@ func (w *tfWriter) reference(id, attribute string) string {
 	}
 	kind, ok := w.kinds[id]
 	if !ok {
-		return "var." + snake(id)
+		return "var." + tfVariable(id)
 	}
 	t := tfTypes[kind]
 	name := t.id
@@ -351,6 +351,19 @@ func snake(name string) string {
 	return b.String()
 }
 
+// tfReserved are the names that Terraform keeps for itself, and takes for no
+// variable.
+var tfReserved = []string{"count", "depends_on", "for_each", "lifecycle", "locals", "providers", "source", "version"}
+
+// tfVariable is the name of a parameter's variable.
+func tfVariable(parameter string) string {
+	name := snake(parameter)
+	if slices.Contains(tfReserved, name) {
+		return name + "_value"
+	}
+	return name
+}
+
 // role writes the policies of a role, which Terraform has as resources.
 func (w *tfWriter) role(root *hclwrite.Body, r *resource) {
 	for _, p := range r.props.get("Policies").([]any) {
@@ -381,8 +394,13 @@ func (w *tfWriter) methodSettings(root *hclwrite.Body, r *resource) {
 		b := root.AppendNewBlock("resource", []string{"aws_api_gateway_method_settings", fmt.Sprintf("%s_%d", w.labels[r.id], i+1)}).Body()
 		raw(b, "rest_api_id", w.expression(r.props.get("RestApiId")))
 		raw(b, "stage_name", w.reference(r.id, ""))
-		path := strings.ReplaceAll(strings.TrimPrefix(o.get("ResourcePath").(string), "/"), "~1", "/")
-		b.SetAttributeValue("method_path", cty.StringVal(strings.TrimPrefix(path, "/")+"/"+o.get("HttpMethod").(string)))
+		path := strings.TrimPrefix(o.get("ResourcePath").(string), "/")
+		if path == "" {
+			path = "~1" // of the root no slash would be left
+		} else {
+			path = strings.ReplaceAll(strings.TrimPrefix(path, "~1"), "~1", "/")
+		}
+		b.SetAttributeValue("method_path", cty.StringVal(path+"/"+o.get("HttpMethod").(string)))
 		inner := b.AppendNewBlock("settings", nil).Body()
 		for _, p := range o {
 			if p.name != "ResourcePath" && p.name != "HttpMethod" {

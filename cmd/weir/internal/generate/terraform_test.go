@@ -19,7 +19,7 @@ func terraforms(t *testing.T) map[string]string {
 	}{
 		"little-stage":   {load(t, os.DirFS(root+"/examples/little-stage")), Options{Approximate: true}},
 		"everything":     {everythingPolicy(t), Options{}},
-		"http":           {loadText(t, overHTTP), Options{Environment: []Variable{{"LIMIT", "3"}}}},
+		"http":           {loadText(t, overHTTP), Options{Environment: []Variable{{"LIMIT", "3"}, {"VERSION", "7"}}}},
 		"appsync":        {loadText(t, overAppSync), Options{API: AppSync}},
 		"appsync-quotas": {load(t, os.DirFS(root+"/examples/appsync-quotas")), Options{LoseData: true}},
 	} {

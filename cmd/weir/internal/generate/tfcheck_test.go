@@ -57,6 +57,10 @@ type tfCheck struct {
 	used     map[string]map[string]bool // paths by resource
 }
 
+// reserved are the names that no variable can have (Terraform's documentation of
+// input variables).
+var reserved = []string{"count", "depends_on", "for_each", "lifecycle", "locals", "providers", "source", "version"}
+
 // checkTerraform says what Terraform would refuse in a text that parses, and which
 // paths of which resources it uses.
 func checkTerraform(p provider, text []byte) (found []string, used map[string]map[string]bool) {
@@ -80,6 +84,10 @@ func checkTerraform(p provider, text []byte) (found []string, used map[string]ma
 			c.block(b.Labels[0], b.Body)
 		case "data":
 			c.block("data."+b.Labels[0], b.Body)
+		case "variable":
+			if slices.Contains(reserved, b.Labels[0]) {
+				c.say("no variable can have the name %s", b.Labels[0])
+			}
 		}
 		var expressions []hclsyntax.Expression
 		for name, a := range b.Body.Attributes {

@@ -17,6 +17,7 @@ func TestTerraformMistakesAreFound(t *testing.T) {
 	texts := terraforms(t)
 	for _, c := range []struct{ name, in, old, new, want string }{
 		{"an argument of another name", "little-stage", "  billing_mode ", "  billing ", "aws_dynamodb_table has no argument billing"},
+		{"a variable of a reserved name", "little-stage", "variable \"code_key\" {", "variable \"source\" {", "no variable can have the name source"},
 		{"a name of CloudFormation", "little-stage", "  api_key_source ", "  api_key_source_type ", "aws_api_gateway_rest_api has no argument api_key_source_type"},
 		{"an argument that newer versions lack", "little-stage", "\n  triggers ", "\n  stage_name = \"prod\"\n  triggers ", "aws_api_gateway_deployment has no argument stage_name"},
 		{"a block of another name", "little-stage", "  throttle_settings {", "  throttle {", "aws_api_gateway_usage_plan has no block throttle"},
