@@ -80,7 +80,7 @@ func (b *builder) function(table string) string {
 	}})
 	if len(b.everyone) > 0 {
 		s.parameter(parameter{name: "ReservedConcurrency", kind: "Number", value: int64(0), off: int64(0),
-			about: "Calls that may run at once, 0 for no bound of its own; small accounts have none to reserve"})
+			about: "Calls that may run at once, exempt ones among them; 0 for no bound of its own; small accounts have none to reserve"})
 		f.props = f.props.with("ReservedConcurrentExecutions", when{"ReservedConcurrency", ref("ReservedConcurrency")})
 	}
 	return f.id

@@ -108,13 +108,16 @@ type builder struct {
 	notes    []string
 	keyed    []route // the gateway's routes
 	everyone []route // of limits that all callers share
+	exempt   []exemptRoute
+	mixed    []exemptRoute // those of exempt that a REST API cannot tell from others
+	root     *place        // of a REST API
 
 	deployment string
 }
 
 func build(p *policy.Policy, o Options) (*builder, error) {
 	o.File = cmp.Or(o.File, "weir.yaml")
-	b := &builder{policy: p, options: o, stack: &stack{name: cmp.Or(p.Name(), "weir")}, everyone: everyoneOf(p)}
+	b := &builder{policy: p, options: o, stack: &stack{name: cmp.Or(p.Name(), "weir")}, everyone: everyoneOf(p), exempt: exemptOf(p)}
 	if b.options.API == "" {
 		b.options.API = apiOf(p)
 	}
@@ -127,6 +130,9 @@ func build(p *policy.Policy, o Options) (*builder, error) {
 		rules = b.edgeOfHTTP(rules)
 	}
 	plans := b.gateway()
+	if b.options.API == REST {
+		b.layout()
+	}
 	if len(b.gaps) > 0 && !o.Approximate {
 		return nil, b.gaps
 	}

@@ -93,9 +93,12 @@ func (b *builder) routeKeys() []routeKey {
 	for _, o := range open {
 		add(o, true)
 	}
-	for _, x := range b.policy.Exemptions() {
-		for _, path := range x.Paths {
-			add(globRoute(path), true)
+	for _, x := range b.exempt {
+		add(x.route, true)
+		for _, e := range b.everyone { // a route of the same method comes before one of any
+			if e.method != "ANY" && e.meets(x.route) {
+				add(route{method: e.method, parts: x.parts, rest: x.rest}, true)
+			}
 		}
 	}
 	return out

@@ -21,7 +21,7 @@ func (b *builder) restAPI(plans []UsagePlan, function string) (api, stage string
 			"and is refused by the application.",
 		},
 		props: object{{"Name", s.name}, {"ApiKeySourceType", "HEADER"}, {"EndpointConfiguration", object{{"Types", []any{"REGIONAL"}}}}}})
-	methods := b.places(a.id, function, plans)
+	methods := b.place(a.id, function, b.root, attr{a.id, "RootResourceId"}, nil)
 	var after []string
 	for _, m := range methods {
 		after = append(after, m.id)
@@ -58,55 +58,6 @@ func (b *builder) restAPI(plans []UsagePlan, function string) (api, stage string
 // accessLine is what `weir report --from gateway=FILE` reads.
 const accessLine = `{"requestTimeEpoch":"$context.requestTimeEpoch","ip":"$context.identity.sourceIp","apiKeyId":"$context.identity.apiKeyId",` +
 	`"httpMethod":"$context.httpMethod","path":"$context.path","status":"$context.status","responseType":"$context.error.responseType"}`
-
-// places adds the resources and methods of a REST API: everything goes to the
-// function, and the routes of gateway.match need a key.
-func (b *builder) places(api, function string, plans []UsagePlan) []*resource {
-	root := &place{needsKey: map[string]bool{"ANY": false}}
-	root.at([]string{"{proxy+}"}).needsKey["ANY"] = false
-	var keyed []route
-	if len(plans) > 0 {
-		keyed = b.keyed
-	}
-	for _, r := range keyed {
-		for _, parts := range r.paths() {
-			for _, m := range r.methods() {
-				root.at(parts).needsKey[m] = true
-			}
-		}
-	}
-	for _, x := range b.policy.Exemptions() {
-		for _, path := range x.Paths {
-			r := globRoute(path)
-			if !slices.ContainsFunc(keyed, r.meets) {
-				continue
-			}
-			parts := r.parts
-			if r.rest != "" {
-				parts = append(slices.Clone(parts), "{proxy+}")
-			}
-			if at := root.at(parts); at != nil {
-				at.needsKey = map[string]bool{"ANY": false}
-			}
-		}
-	}
-	b.everyone = slices.DeleteFunc(b.everyone, func(r route) bool { return !root.takes(r) })
-	for i := range b.everyone {
-		root.rename(&b.everyone[i])
-	}
-	for _, r := range b.everyone {
-		for _, parts := range r.paths() {
-			at := root.at(parts)
-			for _, m := range r.methods() {
-				if !at.needsKey[m] {
-					at.needsKey[m] = hasKey(keyed, r)
-				}
-			}
-		}
-	}
-	root.fill()
-	return b.place(api, function, root, attr{api, "RootResourceId"}, nil)
-}
 
 // place adds the methods of one place, and all below it.
 func (b *builder) place(api, function string, p *place, resourceID any, path []string) (methods []*resource) {

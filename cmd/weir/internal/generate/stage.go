@@ -99,6 +99,9 @@ func (b *builder) throttled(stage *resource, of string, made []stageThrottle) {
 			stage.about = append(stage.about, g.String())
 		}
 	}
+	if len(b.exempt) > 0 {
+		stage.about = append(stage.about, "What is exempt has none; spelled otherwise (case, escapes) it is throttled as the rest.")
+	}
 	for _, t := range made {
 		if g, ok := t.gap(of); ok && !slices.Contains(stage.about, g.String()) {
 			stage.about = append(stage.about, g.String())
@@ -127,10 +130,18 @@ func (b *builder) throttles(stage *resource) []any {
 	var made []stageThrottle
 	set := map[string]bool{}
 	for _, r := range b.everyone {
-		for _, parts := range r.paths() {
+		paths, all := r.paths(), r.source.Patterns == nil && len(b.exempt) == 0
+		if r.source.Patterns == nil && !all { // what holds for all paths would hold for the exempt too
+			paths = nil
+			b.root.each(nil, func(parts []string, _ *place) { paths = append(paths, parts) })
+		}
+		for _, parts := range paths {
+			if b.spared(parts) {
+				continue
+			}
 			path, methods := settingsPath(parts), r.methods()
 			switch {
-			case r.source.Patterns == nil:
+			case all:
 				path, methods = "/*", []string{"*"}
 			case r.method == "ANY":
 				methods = anyMethod
@@ -146,7 +157,9 @@ func (b *builder) throttles(stage *resource) []any {
 			}
 		}
 	}
-	b.throttled(stage, of, made)
+	if len(out) > 0 {
+		b.throttled(stage, of, made)
+	}
 	return out
 }
 
@@ -159,7 +172,7 @@ func (b *builder) routeThrottles(stage *resource, made map[string]string) (setti
 		for _, parts := range e.paths() {
 			for _, m := range e.methods() {
 				key := keyOf(e, m, parts)
-				if made[key] == "" || settings.get(key) != nil {
+				if made[key] == "" || b.spared(parts) || settings.get(key) != nil {
 					continue
 				}
 				t := b.tightest(of, parts, m)
