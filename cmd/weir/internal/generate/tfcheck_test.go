@@ -55,6 +55,9 @@ type tfCheck struct {
 	found    []string
 	there    map[string]bool            // addresses
 	used     map[string]map[string]bool // paths by resource
+	types    map[string]string          // of variables
+	refers   map[string]map[string]bool // addresses by addresses
+	at       string                     // the address that is looked at
 }
 
 // reserved are the names that no variable can have (Terraform's documentation of
@@ -68,17 +71,25 @@ func checkTerraform(p provider, text []byte) (found []string, used map[string]ma
 	if problems.HasErrors() {
 		return []string{problems.Error()}, nil
 	}
-	c := &tfCheck{provider: p, there: map[string]bool{}, used: map[string]map[string]bool{}}
+	c := &tfCheck{provider: p, there: map[string]bool{}, used: map[string]map[string]bool{}, types: map[string]string{}, refers: map[string]map[string]bool{}}
 	file := f.Body.(*hclsyntax.Body)
 	for _, b := range file.Blocks {
-		address := strings.Join(append([]string{b.Type}, b.Labels...), ".")
-		address = strings.TrimPrefix(strings.Replace(address, "variable.", "var.", 1), "resource.")
+		address := addressOf(b)
 		if c.there[address] {
 			c.say("%s is there twice", address)
 		}
 		c.there[address] = true
 	}
 	for _, b := range file.Blocks {
+		if b.Type == "variable" && len(b.Labels) == 1 && b.Body.Attributes["type"] != nil {
+			c.types[b.Labels[0]] = hcl.ExprAsKeyword(b.Body.Attributes["type"].Expr)
+		}
+	}
+	for _, b := range file.Blocks {
+		if len(b.Labels) != tfFile[b.Type].labels {
+			continue // said with the language
+		}
+		c.at = addressOf(b)
 		switch b.Type {
 		case "resource":
 			c.block(b.Labels[0], b.Body)
@@ -94,8 +105,13 @@ func checkTerraform(p provider, text []byte) (found []string, used map[string]ma
 			// An address alone is what depends_on holds, and a type is a word.
 			if tuple, ok := a.Expr.(*hclsyntax.TupleConsExpr); ok && name == "depends_on" {
 				for _, e := range tuple.Exprs {
+					if _, ok := e.(*hclsyntax.ScopeTraversalExpr); !ok {
+						c.say("depends_on of %s holds what is no address", c.at)
+					}
 					c.references(e, true)
 				}
+			} else if name == "depends_on" {
+				c.say("depends_on of %s is no list", c.at)
 			} else if b.Type != "variable" || name != "type" {
 				expressions = append(expressions, a.Expr)
 			}
@@ -104,11 +120,19 @@ func checkTerraform(p provider, text []byte) (found []string, used map[string]ma
 			c.references(e, false)
 		}
 		for _, inner := range b.Body.Blocks {
-			c.references(inner.Body, false)
+			if b.Type != "variable" { // whose validation is of itself
+				c.references(inner.Body, false)
+			}
 		}
 	}
+	c.language(file)
 	slices.Sort(c.found)
 	return c.found, c.used
+}
+
+func addressOf(b *hclsyntax.Block) string {
+	address := strings.Join(append([]string{b.Type}, b.Labels...), ".")
+	return strings.TrimPrefix(strings.Replace(address, "variable.", "var.", 1), "resource.")
 }
 
 func (c *tfCheck) say(format string, args ...any) {
@@ -144,7 +168,11 @@ func (c *tfCheck) body(kind string, p *provided, within string, b *hclsyntax.Bod
 			c.say("%s has no argument %s", kind, path)
 		case argument.kind == "block" || argument.kind == "blocks":
 			c.say("%s: %s is a block and no attribute", kind, path)
-		case !fits(argument.kind, a.Expr):
+		case path == "id":
+			c.say("%s: id is the provider's to give", kind)
+		case argument.required && isNull(a.Expr):
+			c.say("%s: %s is required, and is null", kind, path)
+		case !c.fits(argument.kind, a.Expr):
 			c.say("%s: %s is a %s, and another thing is given", kind, path, argument.kind)
 		}
 	}
@@ -154,7 +182,13 @@ func (c *tfCheck) body(kind string, p *provided, within string, b *hclsyntax.Bod
 			continue
 		}
 		if dynamic {
+			if len(inner.Labels) != 1 || len(inner.Body.Blocks) != 1 || inner.Body.Blocks[0].Type != "content" || len(inner.Body.Blocks[0].Labels) != 0 || len(inner.Body.Attributes) != 1 || inner.Body.Attributes["for_each"] == nil {
+				c.say("%s: a dynamic block has a label, for_each and content, and no more", kind)
+				continue
+			}
 			name, body = inner.Labels[0], inner.Body.Blocks[0].Body
+		} else if len(inner.Labels) > 0 {
+			c.say("%s: the block %s takes no label", kind, within+name)
 		}
 		have[name]++
 		path := within + name
@@ -183,8 +217,15 @@ func (c *tfCheck) body(kind string, p *provided, within string, b *hclsyntax.Bod
 }
 
 // fits reports whether an expression can be of a kind, as far as it shows.
-func fits(kind string, e hclsyntax.Expression) bool {
+func (c *tfCheck) fits(kind string, e hclsyntax.Expression) bool {
 	switch e := e.(type) {
+	case *hclsyntax.ConditionalExpr:
+		return c.fits(kind, e.TrueResult) && c.fits(kind, e.FalseResult)
+	case *hclsyntax.ScopeTraversalExpr:
+		// Terraform makes a text of a number, and the like.
+		plain := func(kind string) bool { return kind == "string" || kind == "number" || kind == "bool" }
+		of := c.kindOf(e)
+		return of == "" || of == kind || plain(of) && plain(kind)
 	case *hclsyntax.TupleConsExpr:
 		return kind == "list"
 	case *hclsyntax.ObjectConsExpr:
@@ -200,6 +241,11 @@ func fits(kind string, e hclsyntax.Expression) bool {
 		}
 	}
 	return true
+}
+
+func isNull(e hclsyntax.Expression) bool {
+	literal, ok := e.(*hclsyntax.LiteralValueExpr)
+	return ok && literal.Val.IsNull()
 }
 
 // references checks that what is referred to is there, and that it has what it is
@@ -223,10 +269,19 @@ func (c *tfCheck) references(n hclsyntax.Node, whole bool) {
 		if parts[0] == "data" {
 			whose = 3
 		}
+		if len(parts) >= whose {
+			if c.refers[c.at] == nil {
+				c.refers[c.at] = map[string]bool{}
+			}
+			c.refers[c.at][strings.Join(parts[:whose], ".")] = true
+		}
 		switch {
 		case len(parts) < whose || !c.there[strings.Join(parts[:whose], ".")]:
 			c.say("%s is not there", name)
 		case parts[0] == "var":
+			if len(e.Traversal) > 2 {
+				c.say("%s goes on behind a variable", name)
+			}
 		case len(parts) == whose:
 			if !whole {
 				c.say("%s is a resource and no value", name)
@@ -239,7 +294,9 @@ func (c *tfCheck) references(n hclsyntax.Node, whole bool) {
 			}
 			if _, ok := p.arguments[parts[whose]]; !ok && !slices.Contains(p.outputs, parts[whose]) {
 				c.say("%s: nothing of a %s has this name", name, kind)
+				return nil
 			}
+			c.past(name, p, e.Traversal[whose:])
 		}
 		return nil
 	})
