@@ -215,8 +215,33 @@ type change struct {
 // atOnce is how many items are put into words while a shard's lock is held.
 const atOnce = 256
 
+// payloads is memory for many small values that live as long as one commit: one
+// piece for each would keep the garbage collector busier than the takes do.
+type payloads struct{ room []byte }
+
+const payloadRoom = 64 << 10
+
+// take gives a buffer that has room for an item of some fields; what is appended
+// to it must be given to keep.
+func (p *payloads) take() []byte {
+	if cap(p.room)-len(p.room) < 128 {
+		p.room = make([]byte, 0, payloadRoom)
+	}
+	return p.room[len(p.room):]
+}
+
+// keep takes what was appended to a buffer of take's, and room for its seal.
+func (p *payloads) keep(b []byte) []byte {
+	end := len(b) + sealSize
+	if cap(b) < end || cap(b) != cap(p.room)-len(p.room) {
+		return b // it outgrew the room, and has its own
+	}
+	p.room = p.room[:len(p.room)+end]
+	return b[:len(b):end]
+}
+
 // collect appends what is to be written of a shard and takes it off its lists.
-func (sh *shard) collect(list []change, prefix string, now func() int64) []change {
+func (sh *shard) collect(list []change, memory *payloads, prefix string, now func() int64) []change {
 	sh.Lock()
 	for _, key := range sh.gone {
 		list = append(list, change{prefix + key, len(list), nil})
@@ -236,7 +261,7 @@ func (sh *shard) collect(list []change, prefix string, now func() int64) []chang
 			if !e.Key.Valid() {
 				continue
 			}
-			switch b := sh.encode(n, e, at); {
+			switch b := sh.encode(memory, n, e, at); {
 			case b != nil:
 				list = append(list, change{prefix + e.Key.String(), len(list), b})
 				sh.marks[n] |= isStored
@@ -252,20 +277,19 @@ func (sh *shard) collect(list []change, prefix string, now func() int64) []chang
 
 // encode gives what the file is to hold of an entry: nothing if it means nothing
 // any more, as it does soon where a limit refills fast.
-func (sh *shard) encode(n uint32, e *table.Entry, now int64) []byte {
+func (sh *shard) encode(memory *payloads, n uint32, e *table.Entry, now int64) []byte {
 	idle := sh.idleAt(n, e, now)
 	if idle <= now {
 		return nil
 	}
-	b := make([]byte, 8, 64)
-	binary.BigEndian.PutUint64(b, uint64(idle))
+	b := binary.BigEndian.AppendUint64(memory.take(), uint64(idle))
 	for slot := range e.Cells.All() {
 		b = appendCell(b, sh.names.cell(slot))
 	}
 	if sh.marks[n]&isForeign != 0 {
 		b = append(b, sh.foreign[n].cells...)
 	}
-	return b
+	return memory.keep(b)
 }
 
 // again puts a change that could not be written back onto the lists.

@@ -40,6 +40,7 @@ type writer struct {
 	gone chan struct{} // the goroutine has ended; last is set
 	last error
 
+	list     []change // memory for those of a commit
 	over     []string // keys of records whose time is over
 	overFrom []byte   // where the next look for such records starts
 	lastTook time.Duration
@@ -176,10 +177,17 @@ func (s *Store) flush() error {
 
 // commit writes everything that is dirty.
 func (s *Store) commit(puts []*put) error {
-	var list []change
+	var memory payloads
+	list := s.list[:0]
 	for i := range s.shards {
-		list = s.shards[i].collect(list, s.prefix, s.clock.now)
+		list = s.shards[i].collect(list, &memory, s.prefix, s.clock.now)
 	}
+	defer func() {
+		if s.list = nil; cap(list) <= perCommit {
+			clear(list)
+			s.list = list[:0]
+		}
+	}()
 	slices.SortFunc(list, func(a, b change) int {
 		return cmp.Or(cmp.Compare(a.key, b.key), a.order-b.order)
 	})
@@ -265,6 +273,7 @@ type transaction struct {
 	tx      *bolt.Tx
 	head    head
 	changes uint64
+	key     []byte // memory for one: bbolt copies it
 }
 
 func begin(tx *bolt.Tx) (*transaction, error) {
@@ -288,7 +297,8 @@ func (t *transaction) put(bucket []byte, key string, payload []byte) error {
 		return errDamaged
 	}
 	n := t.head.counter(bucket)
-	k := []byte(key)
+	k := append(t.key[:0], key...)
+	t.key = k
 	if old := b.Get(k); old != nil {
 		was, sum, ok := unseal(bucket[0], k, old)
 		if !ok {

@@ -70,6 +70,9 @@ func newFace(l weir.Limit) *face {
 	if l.IsBucket() {
 		window = l.Horizon() // in which an empty bucket regains all that q says
 		f.interval = window / time.Duration(f.most)
+		// An interval is rounded up to a nanosecond, and the window with each of its
+		// units: 60/s are sixty in one second, not in two.
+		window -= time.Duration(min(f.most, int64(time.Second)) - 1)
 	}
 	// Names hold nothing that a string of a structured field would escape.
 	f.name = `"` + l.Name() + `"`

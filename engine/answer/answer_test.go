@@ -152,3 +152,31 @@ func TestSentence(t *testing.T) {
 		}
 	}
 }
+
+// The window that RateLimit-Policy names is the time in which an empty bucket
+// regains what q says, also where a unit takes no whole number of nanoseconds.
+func TestThePolicyNamesTheRateThatIs(t *testing.T) {
+	for text, want := range map[string]string{
+		"60/s":                         `;q=60;w=1`,
+		"3/s":                          `;q=3;w=1`,
+		"300/s":                        `;q=300;w=1`,
+		"7/m":                          `;q=7;w=60`,
+		"11/day":                       `;q=11;w=86400`,
+		"100/s burst 250":              `;q=250;w=3`,
+		"0.5/s burst 10":               `;q=10;w=20`,
+		"1000000/s burst 100000000000": `;q=100000000000;w=100000`,
+		"quota 5/hour":                 `;q=5;w=3600`,
+	} {
+		limit, err := weir.ParseLimit(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		named, err := limit.Named("a")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := newFace(named).policy; got != `"a"`+want {
+			t.Errorf("%s: %s, want %s", text, got, want)
+		}
+	}
+}
