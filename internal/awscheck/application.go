@@ -96,7 +96,7 @@ func (c *check) functions() {
 		p := f.Properties
 		c.oneOf(f, "function", "Runtime", p["Runtime"], "provided.al2023")
 		c.oneOf(f, "function", "Handler", p["Handler"], "bootstrap")
-		c.between(f, "function", "Timeout", p["Timeout"], 1, 29)
+		c.between(f, "function", "Timeout", p["Timeout"], 5, 29) // a cold start and a slow store take some
 		c.between(f, "function", "MemorySize", p["MemorySize"], 128, 10_240)
 		table := c.Resources[refersTo(at(p, "Environment", "Variables", "BUCKET_TABLE"))]
 		if table == nil || table.Type != "AWS::DynamoDB::Table" {

@@ -187,6 +187,11 @@ func (c *check) methods() {
 			c.wrong(m, "path", "%s is the same method", seen[at2])
 		}
 		seen[at2] = m.ID
+		if at2[1] == "HEAD" {
+			if get := c.Resources[seen[[2]string{at2[0], "GET"}]]; get != nil && get.Properties["ApiKeyRequired"] != m.Properties["ApiKeyRequired"] {
+				c.wrong(get, "usage-plan", "GET and HEAD of one path: one needs a key and the other none")
+			}
+		}
 		i := object(m.Properties["Integration"])
 		if i["Type"] == "AWS_PROXY" && i["IntegrationHttpMethod"] != "POST" {
 			c.wrong(m, "integration", "a function is called with POST, and not with %v", i["IntegrationHttpMethod"])

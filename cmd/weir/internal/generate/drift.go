@@ -56,7 +56,7 @@ func Drift(p *policy.Policy, api API, live Live) (found []Disagreement, gaps Gap
 	if live.WebACL != nil {
 		want, edge := edgeOf(p, api)
 		gaps = append(gaps, edge...)
-		have, err := readLive(live)
+		have, err := readLive(live, want)
 		if err != nil {
 			return nil, nil, err
 		}
@@ -95,8 +95,11 @@ type liveEdge struct {
 	strange []Disagreement
 }
 
-func readLive(live Live) (liveEdge, error) {
-	r := &reader{prefix: live.PathPrefix, sets: map[string][]netip.Prefix{}, coded: true}
+func readLive(live Live, want []EdgeRule) (liveEdge, error) {
+	r := &reader{prefix: live.PathPrefix, sets: map[string][]netip.Prefix{}, coded: true, wanted: map[string]bool{}}
+	for _, e := range want {
+		r.wanted[e.Name] = true
+	}
 	for _, text := range live.IPSets {
 		set, err := exported(text, "IPSet")
 		if err != nil {

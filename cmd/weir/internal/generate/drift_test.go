@@ -137,6 +137,11 @@ func TestDrift(t *testing.T) {
 		{"blocked before", waf, `"Rules":[`, `"Rules":[{"Name":"own","Priority":1,"Action":{"Block":{}},"Statement":{}},`, "own action live"},
 		{"blocked behind all", waf, `"Rules":[`, `"Rules":[{"Name":"own","Priority":99,"Action":{"Block":{}},"Statement":{}},`, "own action live"},
 		{"asked for proof", waf, `"Rules":[`, `"Rules":[{"Name":"own","Priority":1,"Action":{"Challenge":{}},"Statement":{}},`, "own action live"},
+		// A rate-based one of one's own is of its action, and is told once.
+		{"let past above a rate", waf, `"Rules":[`, `"Rules":[{"Name":"own","Priority":1,"Action":{"Allow":{}},"Statement":{"RateBasedStatement":{"Limit":100,"AggregateKeyType":"IP"}}},`, "own action policy"},
+		{"let through above a rate, behind all", waf, `"Rules":[`, `"Rules":[{"Name":"own","Priority":99,"Action":{"Allow":{}},"Statement":{"RateBasedStatement":{"Limit":100,"AggregateKeyType":"IP"}}},`, ""},
+		{"asked for proof above a rate", waf, `"Rules":[`, `"Rules":[{"Name":"own","Priority":1,"Action":{"Captcha":{}},"Statement":{"RateBasedStatement":{"Limit":100,"AggregateKeyType":"IP"}}},`, "own action live"},
+		{"a rule that is null", waf, `"Rules":[`, `"Rules":[null,`, "* rule "},
 		{"counted before", waf, `"Rules":[`, `"Rules":[{"Name":"own","Priority":1,"Action":{"Count":{}},"Statement":{}},`, ""},
 		{"a managed group", waf, `"Rules":[`, `"Rules":[{"Name":"own","Priority":1,"OverrideAction":{"None":{}},"Statement":{"ManagedRuleGroupStatement":{"VendorName":"AWS"}}},`, "own rule group live"},
 		{"a group that counts", waf, `"Rules":[`, `"Rules":[{"Name":"own","Priority":1,"OverrideAction":{"Count":{}},"Statement":{"ManagedRuleGroupStatement":{"VendorName":"AWS"}}},`, ""},

@@ -163,6 +163,32 @@ func TestSpec_A14_EveryoneIsThrottledAtTheStage(t *testing.T) {
 	}
 }
 
+// Terraform sets a path's own throttle after that of all paths, which may undo it
+// when both are made at once (hashicorp/terraform-provider-aws#41104).
+func TestTerraformSetsAllPathsFirst(t *testing.T) {
+	p := loadText(t, "weir: 1\napplication:\n  limits:\n    - {name: a, match: [POST /sale, PUT /sale], by: everyone, limit: 500/s}\n    - {name: b, by: everyone, limit: 20/s}\n")
+	out, err := Terraform(p, Options{API: REST})
+	if err != nil {
+		t.Fatal(err)
+	}
+	own := 0
+	for block := range strings.SplitSeq(string(out.Files[0].Text), "\nresource ") {
+		if !strings.HasPrefix(block, `"aws_api_gateway_method_settings"`) {
+			continue
+		}
+		all, after := strings.Contains(block, `"*/*"`), strings.Contains(block, "depends_on = [aws_api_gateway_method_settings.stage_3]")
+		if all == after || all != strings.Contains(block, `"stage_3"`) {
+			t.Errorf("of all paths %v, after it %v:\n%s", all, after, block)
+		}
+		if after {
+			own++
+		}
+	}
+	if own != 2 {
+		t.Errorf("%d settings come after that of all paths", own)
+	}
+}
+
 // What API Gateway logs is what `weir report` reads.
 func TestAccessLogIsWhatReportReads(t *testing.T) {
 	line := accessLine

@@ -47,6 +47,8 @@ var mistakes = []struct{ name, in, old, new string }{
 	{"a type of key that is none", "little-stage", "KeyType: API_KEY", "KeyType: HEADER"},
 	{"the value of a key", "little-stage", "      Name: acme\n", "      Name: acme\n      Value: 0123456789abcdef0123456789abcdef\n"},
 	{"no method that needs a key", "little-stage", everywhere + "ApiKeyRequired: true", "ApiKeyRequired: false"},
+	{"a key for HEAD and none for GET", "little-stage", "ApiKeyRequired: true", "ApiKeyRequired: false"},
+	{"a function that gives up after a second", "little-stage", "      Timeout: 10\n", "      Timeout: 1\n"},
 	{"a function called with GET", "little-stage", "IntegrationHttpMethod: POST", "IntegrationHttpMethod: GET"},
 	{"an API that gives up before the function", "little-stage", "TimeoutInMillis: 11000", "TimeoutInMillis: 9000"},
 	{"two variables below one path", "little-stage", "      PathPart: partner\n", "      PathPart: \"{partner}\"\n"},

@@ -21,6 +21,10 @@ type reader struct {
 	sets   map[string][]netip.Prefix
 	coded  bool // texts to search for are in base64, as in exports
 
+	// wanted are the names of the policy's rules; nil takes every rate-based rule for
+	// one of these.
+	wanted map[string]bool
+
 	unset   map[string]bool // rules that refer to an IP set which is not in sets
 	strange []Disagreement  // what weir does not generate, and cannot compare
 }
@@ -75,7 +79,12 @@ func (r *reader) webACL(acl any) []EdgeRule {
 	}
 	for _, rule := range items(field(acl, "Rules")) {
 		rate := field(rule, "Statement", "RateBasedStatement")
-		if rate == nil {
+		if rule == nil {
+			r.say("*", "rule", "rules", "null, which aws does not print", "")
+			continue
+		}
+		refuses := field(rule, "Action", "Block") != nil || field(rule, "Action", "Count") != nil
+		if rate == nil || !refuses && r.wanted != nil && !r.wanted[text(field(rule, "Name"))] {
 			r.own(acl, rule)
 			continue
 		}

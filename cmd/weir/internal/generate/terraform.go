@@ -388,10 +388,12 @@ func (w *tfWriter) integration(root *hclwrite.Body, r *resource) {
 // methodSettings writes the throttles of a stage.
 func (w *tfWriter) methodSettings(root *hclwrite.Body, r *resource) {
 	settings, _ := r.props.get("MethodSettings").([]any)
+	label := func(i int) string { return fmt.Sprintf("%s_%d", w.labels[r.id], i+1) }
+	all := slices.IndexFunc(settings, func(one any) bool { return one.(object).get("ResourcePath") == "/*" })
 	for i, one := range settings {
 		o := one.(object)
 		root.AppendNewline()
-		b := root.AppendNewBlock("resource", []string{"aws_api_gateway_method_settings", fmt.Sprintf("%s_%d", w.labels[r.id], i+1)}).Body()
+		b := root.AppendNewBlock("resource", []string{"aws_api_gateway_method_settings", label(i)}).Body()
 		raw(b, "rest_api_id", w.expression(r.props.get("RestApiId")))
 		raw(b, "stage_name", w.reference(r.id, ""))
 		path := strings.TrimPrefix(o.get("ResourcePath").(string), "/")
@@ -406,6 +408,9 @@ func (w *tfWriter) methodSettings(root *hclwrite.Body, r *resource) {
 			if p.name != "ResourcePath" && p.name != "HttpMethod" {
 				w.field(inner, r.kind, snake(p.name), p)
 			}
+		}
+		if all >= 0 && i != all { // made after them, the settings of all paths may undo them
+			raw(b, "depends_on", "[aws_api_gateway_method_settings."+label(all)+"]")
 		}
 	}
 }

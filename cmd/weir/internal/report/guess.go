@@ -2,7 +2,6 @@ package report
 
 import (
 	"fmt"
-	"math"
 	"slices"
 	"strings"
 	"time"
@@ -89,6 +88,13 @@ const (
 	mashing   = 60 // that a person makes who does not believe it
 )
 
+// In a log without paths only the pace is left. Between these two it may be a scraper
+// as well as a monitor.
+const (
+	fastest = 200 * time.Millisecond // at which something watches
+	slowest = 5 * time.Second        // at which something collects
+)
+
 // maxPages is how many different pages of a run are told apart.
 const maxPages = 1000
 
@@ -142,10 +148,12 @@ func (s *shape) abuse(limit string) (Kind, string) {
 		return Scraper, fmt.Sprintf("%d refused requests for %s different pages within %s", s.n, pages, short(s.length))
 	case s.paths > 0 && s.n >= fewAgain && s.reads*2 <= s.n:
 		return RetryLoop, fmt.Sprintf("%d refused requests that change something, one every %s", s.n, short(s.median))
-	case s.paths > 0 && s.n >= fewTicks, s.paths == 0 && s.n >= fewTicks && s.patient():
+	case s.paths > 0 && s.n >= fewTicks, s.paths == 0 && s.n >= fewTicks && s.median >= slowest:
 		return MonitoringBot, fmt.Sprintf("%d refused requests for %s, one every %s", s.n, s.pages(), short(s.median))
+	case s.n >= fewAgain && s.median < fastest:
+		return Scraper, fmt.Sprintf("%d refused requests, one every %s; the log shows no paths", s.n, short(s.median))
 	case s.n >= fewAgain:
-		return Scraper, fmt.Sprintf("%d refused requests within %s; the log shows no paths", s.n, short(s.length))
+		return Unclear, fmt.Sprintf("%d refused requests, one every %s; the log shows no paths", s.n, short(s.median))
 	}
 	return Unclear, fmt.Sprintf("%s within %s", times(s.n), short(s.length))
 }
@@ -155,7 +163,6 @@ type shape struct {
 	n              int
 	length, median time.Duration
 	retry          time.Duration // what clients were told to wait, the median
-	steady         bool          // most gaps are about the median
 	paths          int           // different ones, up to maxPages; 0 when unknown
 	signIn, reads  int
 	tries          int // to sign in, with a method that can
@@ -183,18 +190,7 @@ func shapeOf(run []hit) shape {
 	s.paths = len(seen)
 	s.retry = time.Duration(middle(waits)) * time.Second
 	s.median = time.Duration(middle(gaps))
-	near := 0
-	for _, g := range gaps {
-		count(&near, math.Abs(float64(g-int64(s.median))) <= 0.25*float64(s.median))
-	}
-	s.steady = s.median > 0 && near*5 >= len(gaps)*4
 	return s
-}
-
-// patient reports a pace that is no collecting even in a log without paths: one
-// request in five seconds or less, or one a second by the clock for hours.
-func (s *shape) patient() bool {
-	return s.median >= 5*time.Second || s.steady && s.median >= time.Second && s.length >= 2*time.Hour
 }
 
 func (s *shape) pages() string {

@@ -30,11 +30,13 @@ import (
 // begin another episode.
 const EpisodeGap = 10 * time.Minute
 
-// What refusals take in memory, about, and how much of it a report may take.
+// What refusals take in memory, about, and how much of it a report may take. An
+// episode takes most while it is written as JSON.
 const (
-	bytesOfHit   = 48
-	bytesOfGroup = 1024
-	maxBytes     = 2 << 30
+	bytesOfHit     = 48
+	bytesOfGroup   = 1024
+	bytesOfEpisode = 1024
+	maxBytes       = 2 << 30
 )
 
 // Request is one line of a log: what one layer did with one request.
@@ -130,9 +132,13 @@ func (c *Collector) Add(r *Request) (bool, error) {
 		c.bytes += bytesOfGroup
 	}
 	h.plan = h.plan || r.Plan
+	at := r.Time.UnixNano()
+	if n := len(h.all); n == 0 || at-h.all[n-1].at >= int64(EpisodeGap) {
+		c.bytes += bytesOfEpisode
+	}
 	path, _, _ := strings.Cut(r.Path, "?")
 	h.all = append(h.all, hit{
-		at: r.Time.UnixNano(), path: c.hash(r.Path), retry: int32(min(r.RetryAfter, 1<<31-1)),
+		at: at, path: c.hash(r.Path), retry: int32(min(r.RetryAfter, 1<<31-1)),
 		method: methodOf(r.Method), hints: hintsOf(r.Agent, path),
 	})
 	return true, nil

@@ -185,6 +185,23 @@ func TestReportDoesNotDependOnTheOrder(t *testing.T) {
 	}
 }
 
+// What refusals take in memory is counted by their episodes too, each of which is
+// written.
+func TestEpisodesCount(t *testing.T) {
+	size := func(gap time.Duration) int {
+		c := New(time.Time{})
+		for i := range 100 {
+			if _, err := c.Add(&Request{Time: half.Add(time.Duration(i) * gap), Layer: policy.Edge, Refused: true, Weight: 1, Limit: "all", Client: "203.0.113.9"}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		return c.bytes
+	}
+	if one, many := size(time.Second), size(EpisodeGap); one != 100*bytesOfHit+bytesOfGroup+bytesOfEpisode || many-one != 99*bytesOfEpisode {
+		t.Errorf("100 refusals take %d bytes as one episode, %d as a hundred", one, many)
+	}
+}
+
 // TestKinds: the shapes of runs, where a log shows paths and where it does not.
 func TestKinds(t *testing.T) {
 	run := func(n int, gap time.Duration, h hit) []hit {
@@ -238,6 +255,8 @@ func TestKinds(t *testing.T) {
 		"one page at any pace":              {policy.Edge, "rate-all", false, uneven(100, hit{path: 1, method: methodReads}), MonitoringBot},
 		"one thing changed over and over":   {policy.Edge, "rate-all", false, run(100, 100*time.Millisecond, hit{path: 1, method: methodWrites}), RetryLoop},
 		"fast, in a log without paths":      {policy.Edge, "rate-all", false, run(500, 50*time.Millisecond, hit{}), Scraper},
+		"each second, in a log without":     {policy.Edge, "rate-all", false, run(9000, time.Second, hit{}), Unclear},
+		"thrice a second, in a log without": {policy.Edge, "rate-all", false, run(5000, 300*time.Millisecond, hit{}), Unclear},
 		"for hours, in a log without":       {policy.Edge, "rate-all", false, run(500, 30*time.Second, hit{}), MonitoringBot},
 		"two refusals":                      {policy.Edge, "rate-all", false, run(2, time.Second, hit{path: 1, method: methodReads}), Unclear},
 		"a partner that does not wait":      {policy.Gateway, "partner-basic", true, run(500, time.Second, hit{retry: 60}), RetryLoop},
