@@ -265,7 +265,8 @@ var humps = regexp.MustCompile(`([a-z0-9])([A-Z])`)
 func unusedName(id string, taken map[string]bool) string {
 	const longest = 32
 	name := strings.Trim(notInNames.ReplaceAllString(strings.ToLower(humps.ReplaceAllString(id, "$1-$2")), "-"), "-")
-	if name == "" || name[0] < 'a' {
+	switch {
+	case name == "", name[0] < 'a', name == "null", name == "true", name == "false": // in YAML these are no texts
 		name = "op-" + name
 	}
 	name = strings.Trim(name[:min(len(name), longest)], "-")

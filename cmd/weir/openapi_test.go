@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"net/netip"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -133,5 +134,31 @@ func TestInitOfAVeryLargeDocument(t *testing.T) {
 	p, notes, _ := initFrom(t, ops...)
 	if len(p.Rules()) < 1500 || len(notes) == 0 || !strings.Contains(notes[0].Why, "holds no more") {
 		t.Errorf("%d operations, %d notes, the first %+v", len(p.Rules()), len(notes), notes[0])
+	}
+}
+
+// Whatever an operation is called, the policy has it.
+func TestInitTakesEveryOperationID(t *testing.T) {
+	ids := []string{"null", "Null", "NULL", "~", "true", "FALSE", "yes", "no", "on", "off", "y", "inf", "nan", "1e3", "0x1f", "---", "", "weir", "from", "order", "limit", "<<", "a: b", "#", "é", "*a", "&a", "!a"}
+	paths := map[string]any{}
+	for i, id := range ids {
+		paths["/p"+strconv.Itoa(i)] = map[string]any{"get": map[string]any{"operationId": id}}
+	}
+	doc, err := json.Marshal(map[string]any{"paths": paths})
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, notes, err := policyFromOpenAPI(writeFile(t, filepath.Join(t.TempDir(), "api.json"), string(doc)))
+	if err != nil || len(notes) > 0 {
+		t.Fatalf("%v, %v", notes, err)
+	}
+	p, err := policy.Load(onlyFile(text), "weir.yaml", policy.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, id := range ids {
+		if operationOf(t, p, "GET", "/p"+strconv.Itoa(i)) == "" {
+			t.Errorf("%q is not taken", id)
+		}
 	}
 }

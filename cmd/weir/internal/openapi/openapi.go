@@ -21,8 +21,6 @@ import (
 	"regexp"
 	"slices"
 	"strings"
-
-	"github.com/goccy/go-yaml"
 )
 
 // The largest documents that are read, in bytes. A parser of YAML takes some three
@@ -59,12 +57,12 @@ type Document struct {
 // Read reads a document and the files that it refers to, which fsys serves by their
 // paths. The error is one of fsys, or an *Unreadable.
 func Read(fsys fs.FS, name string) (*Document, error) {
-	r := &reader{fsys: fsys, files: map[string]any{}, doc: &Document{}}
+	r := &reader{fsys: fsys, files: map[string]*file{}, doc: &Document{}}
 	root, err := r.file(name)
 	if err != nil {
 		return nil, err
 	}
-	top, ok := root.(map[string]any)
+	top, ok := root.v.(map[string]any)
 	if !ok {
 		return nil, &Unreadable{name, "it is no object"}
 	}
@@ -92,7 +90,7 @@ func (e *Unreadable) Error() string { return e.Name + " is not an OpenAPI docume
 
 type reader struct {
 	fsys  fs.FS
-	files map[string]any
+	files map[string]*file
 	doc   *Document
 }
 
@@ -100,63 +98,83 @@ func (r *reader) skip(what, format string, args ...any) {
 	r.doc.Skipped = append(r.doc.Skipped, Skipped{what, fmt.Sprintf(format, args...)})
 }
 
+// file is one that was decoded.
+type file struct {
+	v    any
+	rest []byte // the whole text, where v lacks the sections that seldom hold operations
+}
+
 // file decodes a file, once.
-func (r *reader) file(name string) (any, error) {
-	if v, known := r.files[name]; known {
-		return v, nil
+func (r *reader) file(name string) (*file, error) {
+	if f, known := r.files[name]; known {
+		return f, nil
 	}
 	if len(r.files) == maxFiles {
 		return nil, &Unreadable{name, fmt.Sprintf("it has more than %d files", maxFiles)}
 	}
-	f, err := r.fsys.Open(name)
+	opened, err := r.fsys.Open(name)
 	if err != nil {
 		return nil, err
 	}
-	defer f.Close()
-	text, err := io.ReadAll(io.LimitReader(f, MaxJSON+1))
+	defer opened.Close()
+	text, err := io.ReadAll(io.LimitReader(opened, MaxJSON+1))
 	if err != nil {
 		return nil, err
 	}
-	v, why := decode(bytes.TrimPrefix(text, []byte("\xef\xbb\xbf")))
+	f, why := decode(bytes.TrimPrefix(text, []byte("\xef\xbb\xbf")))
 	if why != "" {
 		return nil, &Unreadable{name, why}
 	}
-	r.files[name] = v
-	return v, nil
+	r.files[name] = f
+	return f, nil
 }
 
-// decode reads JSON, or YAML.
-func decode(text []byte) (v any, why string) {
+// at follows a pointer within a file; err says why all of the file cannot be read.
+func (f *file) at(pointer string) (v any, found bool, err error) {
+	if v, found = at(f.v, pointer); found || f.rest == nil {
+		return v, found, nil
+	}
+	all, why := decodeYAML(f.rest)
+	if why != "" {
+		return nil, false, errors.New(why)
+	}
+	f.v, f.rest = all, nil
+	v, found = at(f.v, pointer)
+	return v, found, nil
+}
+
+// decode reads JSON, or YAML. What begins as JSON is nothing else: a parser of YAML
+// would need much memory for what JSON refuses.
+func decode(text []byte) (f *file, why string) {
 	if len(text) > MaxJSON {
 		return nil, fmt.Sprintf("it is larger than %d bytes", MaxJSON)
 	}
-	if t := bytes.TrimSpace(text); len(t) > 0 && t[0] == '{' && json.Unmarshal(t, &v) == nil {
-		return v, ""
+	if t := bytes.TrimSpace(text); len(t) > 0 && (t[0] == '{' || t[0] == '[') {
+		f = &file{}
+		if err := json.Unmarshal(t, &f.v); err != nil {
+			return nil, fmt.Sprintf("it begins with %c, and is no JSON: %v", t[0], err)
+		}
+		return f, ""
 	}
 	short := sections(text)
-	if len(short) > MaxYAML {
-		return nil, fmt.Sprintf("it is larger than %d bytes of YAML; as JSON it may have %d: yq -o json", MaxYAML, MaxJSON)
+	v, why := decodeYAML(short)
+	switch {
+	case len(short) == len(text):
+		return &file{v, nil}, why
+	case why == "":
+		return &file{v, text}, ""
 	}
-	if yaml.Unmarshal(short, &v) == nil {
-		return v, ""
+	if all, _ := decodeYAML(text); all != nil { // an alias to what was left out
+		return &file{all, nil}, ""
 	}
-	if len(text) > MaxYAML {
-		return nil, "it is no YAML"
-	}
-	if err := yaml.Unmarshal(text, &v); err != nil { // an alias to what was left out
-		return nil, strings.SplitN(err.Error(), "\n", 2)[0]
-	}
-	return v, ""
+	return nil, why
 }
 
 var topKey = regexp.MustCompile(`^['"]?([A-Za-z][\w-]*)['"]?\s*:(\s|$)`)
 
 // sections leaves out of YAML, to spare the parser, the sections at the top that
-// hold no operations. Those of components are needed where a path refers to them.
+// hold no operations but those that something refers to.
 func sections(text []byte) []byte {
-	if bytes.Contains(text, []byte("#/components/pathItems")) {
-		return text
-	}
 	var out []byte
 	keep := true
 	for line := range bytes.Lines(text) {
@@ -221,8 +239,8 @@ const anyMethod = "x-amazon-apigateway-any-method"
 var methods = []string{"get", "head", "post", "put", "patch", "delete", "options", "query", "trace"}
 
 // item reads the operations of one path.
-func (r *reader) item(p string, v any, file, base string) {
-	item, err := r.resolve(v, file, maxRefs)
+func (r *reader) item(p string, v any, in, base string) {
+	item, err := r.resolve(v, in, maxRefs)
 	if err != nil {
 		r.skip(p, "%v", err)
 		return
@@ -266,7 +284,7 @@ func (r *reader) item(p string, v any, file, base string) {
 }
 
 // resolve follows the reference of a path item. What stands beside it wins.
-func (r *reader) resolve(v any, file string, left int) (map[string]any, error) {
+func (r *reader) resolve(v any, in string, left int) (map[string]any, error) {
 	item, ok := v.(map[string]any)
 	if !ok {
 		if v == nil {
@@ -286,18 +304,21 @@ func (r *reader) resolve(v any, file string, left int) (map[string]any, error) {
 	case strings.Contains(name, "://"):
 		return nil, fmt.Errorf("$ref: %s is not a file beside the document", ref)
 	case name == "":
-		name = file
+		name = in
 	default:
 		if plain, err := url.PathUnescape(name); err == nil {
 			name = plain
 		}
-		name = path.Join(path.Dir(file), name)
+		name = path.Join(path.Dir(in), name)
 	}
 	root, err := r.file(name)
 	if err != nil {
 		return nil, fmt.Errorf("$ref: %s: %w", ref, err)
 	}
-	target, found := at(root, pointer)
+	target, found, err := root.at(pointer)
+	if err != nil {
+		return nil, fmt.Errorf("$ref: %s: %w", ref, &Unreadable{name, err.Error()})
+	}
 	if !found {
 		return nil, fmt.Errorf("$ref: %s leads nowhere", ref)
 	}

@@ -3,6 +3,7 @@ package openapi
 import (
 	"errors"
 	"fmt"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -119,7 +120,9 @@ func TestNoDocument(t *testing.T) {
 		"{\"paths\":[]}":       "paths: is no object",
 		"paths: 5":             "paths: is no object",
 		"a: [":                 "is not an OpenAPI document",
-		"{\"paths\":{\"/a\":{": "is not an OpenAPI document",
+		"{\"paths\":{\"/a\":{": "it begins with {, and is no JSON",
+		"{paths: {}}":          "it begins with {, and is no JSON",
+		"[{paths: {}}]":        "it begins with [, and is no JSON",
 		"paths:\n" + strings.Repeat("  /a: {get: {}}\n", 1<<20): fmt.Sprintf("it is larger than %d bytes of YAML", MaxYAML),
 	} {
 		_, err := Read(fstest.MapFS{"api": {Data: []byte(text)}}, "api")
@@ -150,4 +153,89 @@ func FuzzRead(f *testing.F) {
 			}
 		}
 	})
+}
+
+// The whole kind: whatever nests deep is refused before much is made of it.
+func TestDepthIsBounded(t *testing.T) {
+	const deep = 100_000
+	steps := func(n int) string {
+		var b strings.Builder
+		for i := range n {
+			b.WriteString(strings.Repeat(" ", i) + "a:\n")
+		}
+		return b.String()
+	}
+	for name, text := range map[string]string{
+		"JSON":              `{"paths":{"/a":` + strings.Repeat(`{"x":`, deep) + "1" + strings.Repeat("}", deep) + "}}",
+		"JSON lists":        strings.Repeat("[", deep) + strings.Repeat("]", deep),
+		"JSON left open":    strings.Repeat(`{"a":`, deep),
+		"after a blank":     "\n \t" + strings.Repeat(`{"a":`, deep),
+		"brackets":          "paths: " + strings.Repeat("{x: ", deep) + "1" + strings.Repeat("}", deep),
+		"left open":         "paths: " + strings.Repeat("[", deep),
+		"after a comment":   "# x\n" + strings.Repeat(`{"a":`, deep),
+		"after a mark":      "---\n" + strings.Repeat(`[`, deep),
+		"closed in texts":   "paths: " + strings.Repeat(`{x: "}", y: `, deep),
+		"dashes":            strings.Repeat("- ", deep) + "1",
+		"marks":             strings.Repeat("? ", deep) + "1",
+		"indentation":       steps(1500),
+		"what is left out":  "components: " + strings.Repeat("{x: ", deep) + "\npaths: {/a: {$ref: '#/components/x'}}\n",
+		"in another file":   "paths: {/a: {$ref: 'other'}}\n",
+		"of another's part": "paths: {/a: {$ref: 'part#/components/x'}}\n",
+	} {
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		doc, err := Read(fstest.MapFS{"api": {Data: []byte(text)}, "other": {Data: []byte(strings.Repeat("[", deep))}, "part": {Data: []byte("components: " + strings.Repeat("[", deep))}}, "api")
+		runtime.ReadMemStats(&after)
+		var no *Unreadable
+		if refused := errors.As(err, &no) || doc != nil && len(doc.Skipped) == 1 && len(doc.Operations) == 0; !refused {
+			t.Errorf("%s: %v, %+v", name, err, doc)
+		}
+		if took := (after.TotalAlloc - before.TotalAlloc) >> 20; took > 500 {
+			t.Errorf("%s: %d bytes took %d MB", name, len(text), took)
+		}
+	}
+	// What people write is not deep.
+	if d := read(t, "api", "paths:\n  /a:\n    get: {operationId: x, x-deep: "+strings.Repeat("{a: ", 300)+"1"+strings.Repeat("}", 300)+"}\n"); said(d) != "x GET /a" {
+		t.Errorf("%+v", d)
+	}
+}
+
+// Operations may stand in whichever section, of whichever file, that a path refers to.
+func TestReferencesIntoSections(t *testing.T) {
+	d := read(t, "api", `
+paths:
+  /a: {$ref: 'common.yaml#/components/pathItems/a'}
+  /b: {$ref: '#/components/x-items/b'}
+  /c: {$ref: 'common.yaml#/definitions/c'}
+  /d: {$ref: 'common.yaml#/paths/~1d'}
+  /e: {$ref: 'common.yaml#/components/pathItems/gone'}
+components:
+  x-items: {b: {get: {operationId: b}}}
+`, "common.yaml", `
+info: {title: x}
+paths:
+  /d: {$ref: '#/parameters/d'}
+components:
+  pathItems: {a: {get: {operationId: a}}}
+definitions: {c: {get: {operationId: c}}}
+parameters: {d: {get: {operationId: d}}}
+`)
+	if got := said(d); got != "a GET /a; b GET /b; c GET /c; d GET /d" {
+		t.Error(got)
+	}
+	if len(d.Skipped) != 1 || d.Skipped[0].What != "/e" || !strings.Contains(d.Skipped[0].Why, "nowhere") {
+		t.Errorf("%+v", d.Skipped)
+	}
+}
+
+// A key that stands twice does not lose the rest, in either language.
+func TestKeysThatStandTwice(t *testing.T) {
+	for _, text := range []string{
+		"paths:\n  /a: {get: {operationId: one}}\n  /b: {get: {}, get: {operationId: b}}\n  /a: {get: {operationId: two}}\n",
+		`{"paths":{"/a":{"get":{"operationId":"one"}},"/b":{"get":{},"get":{"operationId":"b"}},"/a":{"get":{"operationId":"two"}}}}`,
+	} {
+		if d := read(t, "api", text); said(d) != "two GET /a; b GET /b" || len(d.Skipped) > 0 {
+			t.Errorf("%s: %+v", text, d)
+		}
+	}
 }
