@@ -75,6 +75,32 @@ func (r *Reservation) SettleBeside(ctx context.Context, open func(op int) int64,
 	return errors.Join(failed...)
 }
 
+// Mark finds the mark that is reached by what is counted of op's limit and key
+// beside units that may yet be given back, as [Reservation.SettleBeside] does. Whoever
+// has told SettleBeside of units calls it once those are open no more, because
+// somebody else may have left them out of what reaches a mark. The Notice of the
+// Decision is the mark, 0 for none; nothing is taken. It asks the store only when what
+// was last seen of the key reaches a mark, or nothing was. ctx and errors are as in
+// Settle.
+func (l *Limiter) Mark(ctx context.Context, op Op, open func() int64) (Decision, error) {
+	c := &call{limiter: l, ops: []Op{op}}
+	if err := c.prepare(); err != nil {
+		return Decision{}, err
+	}
+	ctx, cancel := l.after(ctx)
+	defer cancel()
+	c.took[0].where = inStore
+	s := settling{open: func(int) int64 { return open() }, actual: func(int) int64 { return c.took[0].cost }}
+	if s.of(c, c.order, inStore); len(s.ops) == 0 {
+		return Decision{}, nil // it has no marks
+	}
+	err := c.settleStore(ctx, s)
+	if d := c.each[0]; d.Notice != 0 {
+		return d, err
+	}
+	return Decision{}, err
+}
+
 // Cancel gives everything back. See [Reservation.Settle].
 func (r *Reservation) Cancel(ctx context.Context) error {
 	return r.Settle(ctx, make([]int64, len(r.call.ops))...)

@@ -203,6 +203,9 @@ func (c *call) settleStore(ctx context.Context, s settling) error {
 	change := pipeline.Change{Next: next, Sure: !s.changes, Read: !s.changes && seen == nil, Left: func(state *Cells) {
 		written = true
 		for n, i := range s.ops {
+			if c.each[i].Reason == ReasonNotAsked { // of Limiter.Mark
+				c.each[i] = decide(c.ops[i].Limit, 0, c.ops[i].spec().Look(state, l.now(), 0))
+			}
 			if g, l := &got[n], c.ops[i].Limit; g.moved && l.IsMetered() {
 				count := c.ops[i].spec().Counted(state, c.took[i].stamp)
 				g.excess = max(count-l.Max(), 0) - max(count-s.more[n]-l.Max(), 0)

@@ -95,6 +95,7 @@ func (e *Engine) decide(ctx context.Context, a *policy.Attributes, o *Outcome) {
 		o.refuse(ctx, e.nameless(err, keysOf(ops)...))
 		return
 	}
+	o.untaken(ctx)
 	if refused {
 		o.markHeld()
 	}
@@ -112,7 +113,7 @@ func (o *Outcome) keep(ctx context.Context) {
 	if o.eng.o.CanGiveBack || !o.unfinished() {
 		return
 	}
-	if err := o.held.Settle(ctx); err != nil {
+	if err := o.held.SettleBeside(ctx, o.shed(nil)); err != nil {
 		o.eng.lines.unsettled(ctx, o, o.Verdicts[o.first:], markless, err)
 		return
 	}
@@ -189,14 +190,17 @@ func (e *Engine) reserve(ctx context.Context, lim *weir.Limiter, ops []policy.Op
 	for i := range ops {
 		list[i] = e.op(&ops[i], o)
 	}
+	units := o.hold(ops, list)
 	r, d, err := lim.Reserve(ctx, list...)
 	if err != nil {
+		o.notHeld(ctx, ops, list, units)
 		return nil, false, err
 	}
 	each := r.Each()
 	for i := range each {
 		o.add(ops[i].Rule, &list[i], &each[i], r.Excess(i))
 	}
+	o.holds(units)
 	return r, !d.Allowed, nil
 }
 

@@ -47,8 +47,10 @@ func (e *Engine) takeOnce(ctx context.Context, ops []policy.Op, once *weir.Op, o
 		list[i] = e.op(&ops[i], o)
 	}
 	list = append(list, *once)
+	units := o.hold(ops, list)
 	r, d, err := e.rest.Reserve(ctx, list...)
 	if err != nil {
+		o.notHeld(ctx, ops, list, units)
 		return false, err
 	}
 	each := r.Each()
@@ -67,6 +69,7 @@ func (e *Engine) takeOnce(ctx context.Context, ops []policy.Op, once *weir.Op, o
 		}
 		o.add(ops[i].Rule, &list[i], &each[i], r.Excess(i))
 	}
+	o.holds(units)
 	if o.Repeated {
 		return false, nil
 	}

@@ -43,17 +43,20 @@ type counter struct {
 }
 
 func (v *Verdict) counter() counter { return counter{v.Key, v.Limit.Name(), v.Shadow} }
+func counterOf(op *weir.Op) counter { return counter{op.Key, op.Limit.Name(), op.Shadow} }
 
 type openCount struct {
 	calls int
 	units int64 // of those whose cost is not known yet
+	asked bool  // somebody has left units out of a count, and could so have missed a mark
 	at    int64 // Unix ns of the last one that began
 }
 
 func (o *openCalls) shard(c counter) *openShard { return &o.shards[c.key.Hash()%openShards] }
 
-// begin notes a call that has taken so many units. It reports false when there is no room to note it.
-func (o *openCalls) begin(c counter, units, now int64) bool {
+// add notes calls, and units that are held, or about to be. It reports false when
+// there is no room to note it.
+func (o *openCalls) add(c counter, calls int, units, now int64) bool {
 	s := o.shard(c)
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -67,7 +70,7 @@ func (o *openCalls) begin(c counter, units, now int64) bool {
 	if s.of == nil {
 		s.of = map[counter]openCount{}
 	}
-	s.of[c] = openCount{n.calls + 1, n.units + units, now}
+	s.of[c] = openCount{n.calls + calls, n.units + units, n.asked, now}
 	return true
 }
 
@@ -84,42 +87,40 @@ func (s *openShard) forget(o *openCalls, now int64) bool {
 	return false
 }
 
-// shed notes that units of a call are open no more: its cost is known, or about to be.
-func (o *openCalls) shed(c counter, units int64) {
-	s := o.shard(c)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if n, known := s.of[c]; known {
-		n.units = max(n.units-units, 0)
-		s.of[c] = n
-	}
-}
-
-// units are what open calls hold.
-func (o *openCalls) units(c counter, now int64) int64 {
-	s := o.shard(c)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if n := s.of[c]; now-n.at <= int64(openFor) {
-		return n.units
-	}
-	return 0
-}
-
-func (o *openCalls) end(c counter) {
+// drop notes that calls have ended, and that units are held no more. asked says
+// that somebody has left some of these out meanwhile.
+func (o *openCalls) drop(c counter, calls int, units int64) (asked bool) {
 	s := o.shard(c)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	n, known := s.of[c]
-	switch {
-	case !known: // forgotten
-	case n.calls > 1:
-		n.calls--
-		s.of[c] = n
-	default:
+	if !known {
+		return false // forgotten
+	}
+	asked = units > 0 && n.asked
+	n.calls, n.units = max(n.calls-calls, 0), max(n.units-units, 0)
+	n.asked = n.asked && n.units > 0
+	if n.calls == 0 && n.units == 0 {
 		delete(s.of, c)
 		o.any.Add(-1)
+		return asked
 	}
+	s.of[c] = n
+	return asked
+}
+
+// units are what open calls hold, beside own units of who asks.
+func (o *openCalls) units(c counter, own, now int64) int64 {
+	s := o.shard(c)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	n := s.of[c]
+	if now-n.at > int64(openFor) || n.units <= own {
+		return 0
+	}
+	n.asked = true
+	s.of[c] = n
+	return n.units - own
 }
 
 func (o *openCalls) has(c counter, now int64) bool {
@@ -127,67 +128,33 @@ func (o *openCalls) has(c counter, now int64) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	n, known := s.of[c]
-	return known && now-n.at <= int64(openFor)
+	return known && n.calls > 0 && now-n.at <= int64(openFor)
 }
 
 // open notes that the outcome of a served call is open, for every limit that may get
-// back what it took, and for those with marks, which what comes back must not reach.
+// back what it took.
 func (o *Outcome) open() {
 	for i := int(o.first); i < len(o.Verdicts); i++ {
-		v := &o.Verdicts[i]
-		if (v.mayComeBack() || v.marked()) && o.eng.open.begin(v.counter(), v.Cost, o.at()) {
-			v.units = v.Cost
-			v.open, o.opened = true, true
+		if v := &o.Verdicts[i]; v.mayComeBack() {
+			v.open = o.eng.open.add(v.counter(), 1, 0, o.at())
 		}
 	}
 }
 
 // close notes that nothing more of the call comes back.
-func (o *Outcome) close() {
-	if !o.opened {
+func (o *Outcome) close(ctx context.Context) {
+	if o.held == nil {
 		return
 	}
-	o.opened = false
 	for i := int(o.first); i < len(o.Verdicts); i++ {
-		if v := &o.Verdicts[i]; v.open {
+		v := &o.Verdicts[i]
+		if v.open {
 			v.open = false
-			o.eng.open.end(v.counter())
+			o.eng.open.drop(v.counter(), 1, 0)
 		}
+		o.free(ctx, v)
 	}
 }
-
-// shed notes that the call's own units are open no more, and returns what says how
-// many others hold: nil where no limit has marks.
-func (o *Outcome) shed() func(op int) int64 {
-	verdicts := o.Verdicts[o.first:]
-	var others []counter
-	for i := range verdicts {
-		v := &verdicts[i]
-		if v.open && v.marked() {
-			o.eng.open.shed(v.counter(), v.units)
-			v.units = 0
-		}
-		if v.marked() && others == nil {
-			others = make([]counter, len(verdicts))
-		}
-		if v.marked() {
-			others[i] = v.counter()
-		}
-	}
-	if others == nil {
-		return nil
-	}
-	e := o.eng
-	return func(op int) int64 {
-		if op >= len(others) { // that of the request's id
-			return 0
-		}
-		return e.open.units(others[op], e.now())
-	}
-}
-
-// marked reports whether the call may reach a mark of the limit.
-func (v *Verdict) marked() bool { return v.Allowed && len(v.Rule.NotifyAt) > 0 }
 
 // mayComeBack reports whether the end of the call decides what it costs.
 func (v *Verdict) mayComeBack() bool { return v.Rule.Settled() && v.Allowed && !v.Shadow }
@@ -214,5 +181,5 @@ func (o *Outcome) Release() {
 		_ = o.settle(context.Background(), nil) // an error is logged
 	}
 	o.judged = true
-	o.close()
+	o.close(context.Background())
 }

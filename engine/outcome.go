@@ -15,8 +15,8 @@ type Verdict struct {
 	Rule   *policy.Rule
 	Key    weir.Key // the item that was judged; never show it, log it hashed
 	Shadow bool     // the limit only watches: it never refuses and is never shown
-	open   bool     // noted in openCalls
-	units  int64    // with these units
+	open   bool     // noted in openCalls as a call
+	units  int64    // held, as noted there
 	excess int64    // units beyond a metered quota that were told of so far
 	weir.Decision
 }
@@ -61,7 +61,6 @@ type Outcome struct {
 
 	judged  bool
 	once    bool  // held ends with the op of the request's id
-	opened  bool  // some of Verdicts are noted as open
 	telling bool  // some of Verdicts may have something to tell
 	speaks  int16 // index into Verdicts, -1 for none
 	first   int16 // the first verdict that held belongs to

@@ -69,7 +69,7 @@ func (o *Outcome) SettleBy(ctx context.Context, status int, header func(name str
 		return nil
 	}
 	o.judged = true
-	defer o.close()
+	defer o.close(ctx)
 	verdicts := o.Verdicts[o.first:]
 	var actual []int64
 	for i := range verdicts {
@@ -115,7 +115,7 @@ func (o *Outcome) GiveBack(ctx context.Context) error {
 		return nil
 	}
 	o.judged = true
-	defer o.close()
+	defer o.close(ctx)
 	n := len(o.Verdicts) - int(o.first)
 	return o.settle(ctx, make([]int64, n, n+1))
 }
@@ -133,7 +133,7 @@ func (o *Outcome) settle(ctx context.Context, actual []int64) error {
 	if o.once && back { // a call that is not charged is charged when it is sent again
 		actual = append(actual, 0)
 	}
-	if err := o.held.SettleBeside(ctx, o.shed(), actual...); err != nil {
+	if err := o.held.SettleBeside(ctx, o.shed(actual), actual...); err != nil {
 		what := markless
 		if actual != nil {
 			what = notGivenBack
