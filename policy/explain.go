@@ -38,6 +38,17 @@ type Fate struct {
 // [Policy.Ops] do, by running them, and tells what they came upon. The error is
 // theirs, a *[RequestError]; what was found until then is told all the same.
 func (p *Policy) Explain(a *Attributes, id Identity) (x Explanation, err error) {
+	return p.explain(a, id, nil)
+}
+
+// ExplainUnknown is [Policy.Explain] of a request whose caller says of himself what is
+// not true, as with a wrong API key: after the edge it is refused with that error, and
+// no rule of the gateway and the application is asked.
+func (p *Policy) ExplainUnknown(a *Attributes, unknown *RequestError) (x Explanation, err error) {
+	return p.explain(a, Identity{}, unknown)
+}
+
+func (p *Policy) explain(a *Attributes, id Identity, unknown *RequestError) (x Explanation, err error) {
 	tr := &trace{nearest: map[int32]nearMiss{}, skip: map[*rule]skip{}, failures: map[*rule][]failure{}}
 	if x.Match, err = p.match(a, tr); err != nil {
 		return x, err
@@ -47,6 +58,10 @@ func (p *Policy) Explain(a *Attributes, id Identity) (x Explanation, err error) 
 	x.Reported = hops > 0
 	if x.Match.Exempt == "" {
 		x.Edge = p.AppendEdge(nil, &x.Match, a)
+	}
+	if unknown != nil {
+		err = unknown
+	} else if x.Match.Exempt == "" {
 		x.Ops, err = p.Ops(&x.Match, a, id)
 		if len(p.plans) > 0 {
 			x.Plan = p.plans[p.planOf(&id)]
@@ -57,7 +72,7 @@ func (p *Policy) Explain(a *Attributes, id Identity) (x Explanation, err error) 
 			}
 		}
 	}
-	e := explainer{p, tr, &x, id, err}
+	e := explainer{p, tr, &x, id, unknown != nil, err}
 	for n := range p.targets {
 		if t := &p.targets[n]; t.kind != gatewayRoute {
 			e.target(int32(n), t)
@@ -145,7 +160,8 @@ type explainer struct {
 	x  *Explanation
 	id Identity
 
-	err error // why nothing of the gateway and the application is asked
+	unknown bool  // who calls
+	err     error // why nothing of the gateway and the application is asked
 }
 
 // target tells of what patterns lead to.
@@ -363,7 +379,7 @@ func (e *explainer) gateway() {
 		switch {
 		case e.x.Match.Exempt != "":
 			f.Why = "the exemption " + e.x.Match.Exempt + " wins over every layer"
-		case e.err != nil && e.x.Match.found.gateway && e.id.KeyOwner != "":
+		case e.err != nil && e.x.Match.found.gateway && (e.unknown || e.id.KeyOwner != ""):
 			f.Why = e.refused()
 		case !e.x.Match.found.gateway && other.why == missMethod:
 			f.Why = fmt.Sprintf("the method is %s, the route %s", e.tr.method, other.pattern.text)

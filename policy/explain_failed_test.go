@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"errors"
 	"net/netip"
 	"strings"
 	"testing"
@@ -109,6 +110,55 @@ func TestExplainSaysWhoReportedAnAddress(t *testing.T) {
 		x, err := load(t, text).Explain(a, Identity{})
 		if err != nil || x.Match.Client.String() != c.client || x.Reported != c.reported {
 			t.Errorf("%+v: %s, reported %v, %v", c, x.Match.Client, x.Reported, err)
+		}
+	}
+}
+
+// The whole kind: of a caller whose word is not true no rule behind the edge is asked,
+// whatever it is and whatever its expressions would come to.
+func TestExplainOfACallerWhomNobodyKnows(t *testing.T) {
+	const text = `
+weir: 1
+auth: {api_keys: {header: x-api-key, file: keys}}
+edge: [{name: e, by: ip, limit: 100/s}]
+gateway: {plans: {basic: 10/s}}
+application:
+  plans: {order: [free], free: {op: 10/s, other: 5/s}}
+  operations:
+    op: {match: GET /a, when: 'claims.x.y == 1', on_error: %s}
+    other: {match: GET /other}
+  limits:
+    - {name: l, match: GET /a, by: account, limit: 1/s, cost: 'claims.x.y + 1', on_error: %s}
+    - {name: always, by: ip, limit: 1/s, when: 'claims.x.y == 1', on_error: %s}
+    - {name: plain, by: ip, limit: 1/s}
+    - {name: no, by: ip, limit: 1/s, mode: off}
+`
+	for _, onError := range []string{"apply", "skip", "deny"} {
+		p, err := Load(files("weir.yaml", strings.ReplaceAll(text, "%s", onError), "keys", "#weir keys 1\n"), "weir.yaml", Options{Expressions: Expressions})
+		if err != nil {
+			t.Fatal(err)
+		}
+		x, err := p.ExplainUnknown(get("GET", "/a"), &RequestError{Status: 401, Reason: "the API key is not known"})
+		var re *RequestError
+		if !errors.As(err, &re) || re.Status != 401 || len(x.Ops) > 0 || len(x.Edge) != 1 || x.Refused != nil {
+			t.Errorf("%s: %v, %+v", onError, err, x)
+		}
+		for _, f := range x.Fates {
+			want := "not asked: the request is refused with 401 before"
+			switch f.Name {
+			case "e":
+				want = "it holds for every request"
+			case "other":
+				want = "the path is none of GET /other"
+			case "no":
+				want = "mode: off"
+			}
+			if f.Why != want || f.Applies != (f.Name == "e") || len(f.Ops) > 0 != f.Applies {
+				t.Errorf("%s: %s: %+v, want %s", onError, f.Name, f, want)
+			}
+		}
+		if len(x.Fates) != 8 {
+			t.Errorf("%d fates: %+v", len(x.Fates), x.Fates)
 		}
 	}
 }

@@ -250,11 +250,11 @@ func (k *compiler) overlaps() {
 		layer      Layer
 		by, prefix string
 	}
-	at := map[place][]*described{}
+	at := map[place][]int{}
 	for i := range k.described {
 		if d := &k.described[i]; d.plain() {
 			for _, prefix := range d.prefixes() {
-				at[place{d.layer, d.rule.by.text, prefix}] = append(at[place{d.layer, d.rule.by.text, prefix}], d)
+				at[place{d.layer, d.rule.by.text, prefix}] = append(at[place{d.layer, d.rule.by.text, prefix}], i)
 			}
 		}
 	}
@@ -263,12 +263,14 @@ func (k *compiler) overlaps() {
 		if !a.plain() {
 			continue
 		}
-		var others []*described
+		var others []int
 		for _, prefix := range append(a.prefixes(), "") {
 			others = append(others, at[place{a.layer, a.rule.by.text, prefix}]...)
 		}
-		for _, b := range others {
-			if b == a || !b.standsInFor(a) || !k.covers(b, a) || !refusesFirst(a, b, k.covers(a, b)) || k.covers(a, b) && refusesFirst(b, a, true) && earlier(a, b) {
+		for _, n := range others {
+			b := &k.described[n]
+			equal := n > i && k.covers(a, b) && refusesFirst(b, a, true) // the later one is told of
+			if n == i || !b.standsInFor(a) || !k.covers(b, a) || !refusesFirst(a, b, k.covers(a, b)) || equal {
 				continue
 			}
 			k.doubt(a.conf.name, codeOverlap, "remove it, or make it the tighter one", "the limit %s never acts: %s, which holds for the same requests and callers, always refuses first", show(a.conf.name.text), show(b.conf.name.text))
@@ -322,6 +324,3 @@ func refusesFirst(a, b *described, sameRoutes bool) bool {
 		})
 	})
 }
-
-// earlier reports whether a stands before b in the file.
-func earlier(a, b *described) bool { return a.conf.name.line < b.conf.name.line }

@@ -326,3 +326,20 @@ func TestSpec_C7_WrongLayers(t *testing.T) {
 		}
 	}
 }
+
+// The whole kind: of limits that are equal, however they are laid out, all but one are
+// told of, so that whoever removes those keeps one.
+func TestOfEqualLimitsOneIsKept(t *testing.T) {
+	rule := func(name string) string { return "{name: " + name + ", match: GET /a, by: account, limit: 1/s}" }
+	a, b, c := rule("a"), rule("b"), rule("c")
+	for name, files := range map[string]map[string]string{
+		"lines":    {"weir.yaml": "weir: 1\napplication:\n  limits:\n    - " + a + "\n    - " + b + "\n    - " + c + "\n"},
+		"one line": {"weir.yaml": "weir: 1\napplication: {limits: [" + a + ", " + b + ", " + c + "]}\n"},
+		"files":    {"weir.yaml": "weir: 1\ninclude: [b.yaml, c.yaml]\n\n\napplication: {limits: [" + a + "]}\n", "b.yaml": "\napplication: {limits: [" + b + "]}\n", "c.yaml": "application: {limits: [" + c + "]}\n"},
+	} {
+		said := rendered(files)
+		if strings.Count(said, "WEIR2104") != 2 || strings.Contains(said, "limit `a` never acts") {
+			t.Errorf("%s:\n%s", name, said)
+		}
+	}
+}

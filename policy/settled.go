@@ -142,12 +142,21 @@ func (k *compiler) settled(d *described) {
 	if len(results) == 0 {
 		return
 	}
-	most := int64(0)
-	for _, l := range slices.Concat(d.rule.full, d.rule.anon, slices.Concat(d.rule.byPlan...)) {
-		if l.Metered && l.Limit.IsQuota() {
-			return // it charges whatever comes
+	most, all := int64(0), true // that one call may cost, under the most generous of the limits; whether each call has one
+	for _, list := range append([][]*Rule{d.rule.full, d.rule.anon}, d.rule.byPlan...) {
+		if len(list) == 0 {
+			continue
 		}
-		most = max(most, l.Limit.Max())
+		least := int64(math.MaxInt64)
+		for _, l := range list {
+			if !l.Metered || !l.Limit.IsQuota() { // that one charges whatever comes
+				least = min(least, l.Limit.Max())
+			}
+		}
+		most = max(most, least)
+	}
+	for _, list := range d.rule.byPlan {
+		all = all && len(list) > 0
 	}
 	fails, tooMuch := true, most > 0
 	for _, v := range results {
@@ -159,7 +168,14 @@ func (k *compiler) settled(d *described) {
 	case fails:
 		k.doubt(c.cost, codeAlwaysFails, "a cost is 0 or more", "cost: fails for every request (%s): on_error alone decides", firstLine(noCost{results[0]}))
 	case tooMuch:
-		k.doubt(c.cost, codeAlwaysFails, "raise the burst or lower the cost", "every call is refused: the limit can never hold the cost of one, %v", results[0])
+		which, is := "every call", "is"
+		if !all {
+			which = "every call that it counts" // there is a plan without limit
+		}
+		if d.rule.shadow {
+			is = "would be"
+		}
+		k.doubt(c.cost, codeAlwaysFails, "raise the burst or lower the cost", "%s %s refused: the limit can never hold the cost of one, %v", which, is, results[0])
 	}
 }
 

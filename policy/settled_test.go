@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 )
@@ -49,6 +50,7 @@ func TestSettledExpressionsAreFound(t *testing.T) {
 		{`match: GET /a, cost: "9 + 1"`, ""},
 		{`match: GET /a, cost: "0 * 5"`, ""},
 		{`match: GET /a, cost: 'method == "POST" ? 1 : 99'`, "WEIR2112] every call is refused"},
+		{`match: GET /a, cost: 'method == "POST" ? 1 : 99', mode: shadow`, "WEIR2112] every call would be refused"},
 		{`match: GET /a, cost: 'plan == "gold" ? 1 : -1'`, "WEIR2112] cost: fails for every request"},
 		{`match: GET /a, cost: 'plan == "pro" ? 1 : 99'`, ""},
 		{`match: GET /a, cost: 'plan == "pro" ? 1 : -1'`, ""},
@@ -73,6 +75,34 @@ func TestSettledExpressionsAreFound(t *testing.T) {
 		got := checked(t, "weir: 1\napplication:\n  plans: {free: {op: 10/s}}\n  operations: {op: {"+rule+"}}\n  limits: [{name: other, match: GET /other, by: account, limit: 1/s}]\n")
 		if want == "" && got != "" || !strings.Contains(got, want) {
 			t.Errorf("%s: %s, want %s", rule, got, want)
+		}
+	}
+}
+
+// The whole kind: which calls are refused is said as it is, with lists, plans without
+// limit, and limits that watch or charge.
+func TestCostBeyondLists(t *testing.T) {
+	const cost = `cost: 'plan == "x" ? 50 : 60'`
+	for _, c := range []struct{ free, pro, terms, mode, want string }{
+		{"10/s", "20/s", "", "enforce", "every call is refused"},
+		{"10/s", "unlimited", "", "enforce", "every call that it counts is refused"},
+		{"10/s", "60/s", "", "enforce", ""},
+		{"[10/s, quota 100/day]", "20/s", "", "enforce", "every call is refused"},
+		{"[100/s, quota 100/day]", "20/s", "", "enforce", ""},
+		{"[10/s, quota 100/day]", "[quota 100/day, 20/s]", "", "shadow", "every call would be refused"},
+		{"10/s", "unlimited", ", mode: shadow", "enforce", "every call that it counts would be refused"},
+		{"[10/s, quota 20/day]", "20/s", ", over: charge", "enforce", "every call is refused"},
+		{"[10/s, quota 20/day]", "quota 20/day", ", over: charge", "enforce", ""},
+		{"quota 10/day", "quota 20/day", ", over: charge", "enforce", ""},
+	} {
+		got := checked(t, fmt.Sprintf("weir: 1\nmode: %s\napplication:\n  plans: {order: [free, pro], free: {op: %s}, pro: {op: %s}}\n  operations: {op: {match: GET /op, %s%s}}\n  limits: [{name: other, match: GET /other, by: account, limit: 1/s}]\n", c.mode, c.free, c.pro, cost, c.terms))
+		if said := strings.Contains(got, "WEIR2112"); said != (c.want != "") || !strings.Contains(got, c.want+":") && said {
+			t.Errorf("%+v:\n%s", c, got)
+		}
+	}
+	for limit, want := range map[string]bool{"[10/s, quota 100/day]": true, "[quota 100/day, 10/s], anonymous: 100/s": false, "[100/s, quota 100/day]": false} {
+		if got := checked(t, "weir: 1\napplication:\n  limits:\n    - {name: a, match: GET /a, by: account, limit: "+limit+", "+cost+"}\n    - {name: other, match: GET /other, by: account, limit: 1/s}\n"); strings.Contains(got, "WEIR2112") != want {
+			t.Errorf("%s:\n%s", limit, got)
 		}
 	}
 }

@@ -123,12 +123,15 @@ func explain(ctx context.Context, p *policy.Policy, q *question, store weir.Stor
 			return nil, unknown
 		}
 	}
-	if err == nil {
-		if x.found, err = p.Explain(a, x.identity); err != nil && !isAnswer(err) {
-			return nil, err
-		}
+	switch {
+	case errors.As(unknown, &x.unknown): // after the edge he is refused for what he says of himself
+		x.found, err = p.ExplainUnknown(a, x.unknown)
+	case err == nil:
+		x.found, err = p.Explain(a, x.identity)
 	}
-	x.unidentified(unknown)
+	if err != nil && !isAnswer(err) {
+		return nil, err
+	}
 	who := func() (policy.Identity, error) { return x.identity, unknown }
 	e, err := x.engine(ctx, store)
 	if err != nil {
@@ -161,21 +164,6 @@ func explain(ctx context.Context, p *policy.Policy, q *question, store weir.Stor
 	}
 	x.course = follow(ctx, again, a, who)
 	return x, nil
-}
-
-// unidentified takes back what was found of somebody whom nobody knows: after the
-// edge his request is refused for what he says of himself.
-func (x *explained) unidentified(err error) {
-	if !errors.As(err, &x.unknown) {
-		return
-	}
-	x.found.Ops, x.found.Refused = nil, nil
-	for i := range x.found.Fates {
-		f := &x.found.Fates[i]
-		if asks := f.Layer == policy.Gateway || f.Layer == policy.Application; asks && (f.Applies || f.Pattern != "") {
-			f.Applies, f.Ops, f.Why = false, nil, fmt.Sprintf("not asked: the request is refused with %d before", x.unknown.Status)
-		}
-	}
 }
 
 func isAnswer(err error) bool {

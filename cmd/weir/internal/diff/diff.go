@@ -7,6 +7,7 @@
 package diff
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -123,11 +124,17 @@ func (c *comparer) rules(was, is []*policy.Rule) {
 
 // unless is an effect, but for rules that refuse nobody.
 func unless(r *policy.Rule, effect string) string {
-	if r.Mode != policy.Enforce {
+	if !refuses(r) {
 		return ""
 	}
 	return effect
 }
+
+// refuses reports whether a rule can refuse anybody: one that watches does not, and a
+// quota under over: charge charges instead.
+func refuses(r *policy.Rule) bool { return r.Mode == policy.Enforce && !charges(r) }
+
+func charges(r *policy.Rule) bool { return r.Metered && r.Limit.IsQuota() }
 
 // text is a limit that is there or not, with where it holds.
 func text(r *policy.Rule) string {
@@ -177,7 +184,7 @@ func Who(r *policy.Rule) string {
 func (c *comparer) rule(was, is *policy.Rule) {
 	differ := func(field, old, now, effect string) {
 		if old != now {
-			if was.Mode != policy.Enforce && is.Mode != policy.Enforce {
+			if !refuses(was) && !refuses(is) {
 				effect = ""
 			}
 			c.add(Change{Kind: "changed", Field: field, Old: old, New: now, Effect: effect, was: was, is: is})
@@ -214,13 +221,30 @@ func (c *comparer) rule(was, is *policy.Rule) {
 	differ("except_ips", strings.Join(prefixes(was), ", "), strings.Join(prefixes(is), ", "), excepted)
 	differ("when", was.When, is.When, Other)
 	differ("cost", was.Cost, is.Cost, Other)
-	differ("on_error", was.OnError, is.OnError, "")
+	if was.OnError != is.OnError { // deny refuses whatever the mode is
+		c.add(Change{Kind: "changed", Field: "on_error", Old: was.OnError, New: is.OnError, Effect: failures(was, is), was: was, is: is})
+	}
 	differ("count", counting(was), counting(is), Other)
 	differ("on_store_error", failing(was), failing(is), "")
 	differ("priority", fmt.Sprint(was.Priority), fmt.Sprint(is.Priority), "")
 	differ("header_styles", fmt.Sprint(was.Headers), fmt.Sprint(is.Headers), "")
 	c.terms(differ, was, is)
 	c.denied(differ, was, is)
+}
+
+// failures is the effect of another on_error: skip asks nothing, apply the limit, and
+// deny refuses.
+func failures(was, is *policy.Rule) string {
+	order := []string{"skip", "apply", "deny"}
+	old, now := slices.Index(order, cmp.Or(was.OnError, "apply")), slices.Index(order, cmp.Or(is.OnError, "apply"))
+	off := was.Mode == policy.Off && is.Mode == policy.Off
+	switch denies := max(old, now) == 2 && !off; {
+	case was.OnError == "" || is.OnError == "", !denies && !refuses(was) && !refuses(is):
+		return "" // of an expression that comes or goes
+	case old < now:
+		return Tighter
+	}
+	return Looser
 }
 
 // contains reports whether all of some are among all.

@@ -98,6 +98,8 @@ func TestCompare(t *testing.T) {
 		"a message":                  {[]string{"by: [account, ip]", "by: [account, ip], denied: {message: no}"}, "denied  callers"},
 		"an upgrade":                 {[]string{"by: [account, ip]", "by: [account, ip], denied: {upgrade_url: /b}"}, "denied.upgrade_url  callers"},
 		"what is beyond a quota":     {[]string{"count: on_success", "over: charge"}, "orders over looser accounts on the plan free"},
+		"charged anyway":             {[]string{"count: on_success", "over: charge", "quota 50/hour", "quota 5/hour"}, "orders over looser accounts on the plan free"},
+		"an expression's failure":    {[]string{"by: [account, ip]", "by: [account, ip], when: 'method == \"POST\"', on_error: deny"}, "when other"},
 		"a debt":                     {[]string{"count: on_success", "count: on_success, debt: 2"}, "orders debt other accounts on the plan free"},
 		"a notice":                   {[]string{"count: on_success", "count: on_success, notify_at: 80"}, "orders notify_at  accounts on the plan free"},
 		"what a call cost":           {[]string{"by: [account, ip]", "by: [account, ip], settle: header.X-Units"}, "seats settle other callers"},
@@ -178,13 +180,16 @@ func replay(t *testing.T, was, is *policy.Policy, log []engine.Record) ([]Change
 // What a replay says of a log is what the new policy does to the same calls.
 func TestReplayIsWhatTheNewPolicyDoes(t *testing.T) {
 	const seed = 11
-	const shadow = ", mode: shadow"
+	const shadow, charge = ", mode: shadow", ", over: charge"
 	for _, limits := range [][2]string{
 		{"0.5/s burst 10", "0.2/s burst 5"}, {"0.5/s burst 10", "1/s burst 30"}, {"0.5/s burst 10", "quota 20/5m"},
 		{"quota 10/m", "quota 5/m"}, {"quota 10/m", "sliding 10/m"}, {"sliding 30/5m", "sliding 10/m"}, {"quota 10/m calendar", "quota 4/m calendar"},
 		// Numbers and the mode in one edit.
 		{"0.5/s burst 10" + shadow, "0.2/s burst 5"}, {"0.5/s burst 10" + shadow, "1/s burst 30"}, {"quota 10/m" + shadow, "sliding 10/m"},
 		{"0.5/s burst 10", "0.2/s burst 5" + shadow}, {"quota 10/m", "quota 5/m" + shadow}, {"sliding 30/5m", "sliding 10/m, mode: off"},
+		// over: alone, and with others.
+		{"quota 10/m", "quota 10/m" + charge}, {"quota 10/m" + charge, "quota 10/m"}, {"quota 10/m", "quota 5/m" + charge}, {"quota 10/m" + charge, "quota 5/m"},
+		{"quota 10/m" + charge + shadow, "quota 10/m"}, {"quota 10/m" + charge + shadow, "quota 5/m"},
 	} {
 		text := "weir: 1\ncallers: {account: jwt.sub}\napplication:\n  limits:\n    - {name: seats, match: POST /seats, by: account, limit: %s}\n"
 		was, is := load(t, fmt.Sprintf(text, limits[0])), load(t, fmt.Sprintf(text, limits[1]))
@@ -208,8 +213,7 @@ func TestReplayIsWhatTheNewPolicyDoes(t *testing.T) {
 		}
 		log := logOf(t, was, 1, calls)
 		changes, err := replay(t, was, is, log)
-		moded := was.Rules()[0].Mode != is.Rules()[0].Mode
-		if err != nil || len(changes) != 1 && !(moded && len(changes) == 2) {
+		if err != nil || len(changes) == 0 {
 			t.Fatalf("%v: %v, %v", limits, changes, err)
 		}
 		before, byBefore := refusals(log)
@@ -225,14 +229,53 @@ func TestReplayIsWhatTheNewPolicyDoes(t *testing.T) {
 				hurt++
 			}
 		}
-		for i := range changes {
+		for i := range changes[1:] {
+			if a := changes[1+i].Affected; a.Replayed || a.Callers > 0 || !strings.Contains(a.Note, "stands at its") {
+				t.Errorf("%v: %s has figures of its own: %+v", limits, changes[1+i].Field, a)
+			}
+		}
+		for i := range changes[:1] {
 			a := changes[i].Affected
 			if a.RefusedBefore != before || a.RefusedAfter != after || a.HurtCallers != hurt || a.HelpedCallers != helped || a.Requests != 1000 || a.Callers != 6 || !a.Replayed {
 				t.Errorf("%v: %s: %+v, the policies refuse %d and %d, hurt %d, help %d", limits, changes[i].Field, a, before, after, hurt, helped)
 			}
-			if moded != strings.Contains(a.Note, "its numbers and its mode together") {
+			together := map[string]bool{}
+			for _, c := range changes {
+				together[c.Field] = true
+			}
+			if (len(changes) > 1) != strings.Contains(a.Note, " together") || together["limit"] && together["mode"] && !strings.Contains(a.Note, "its mode") || together["over"] && len(changes) > 1 && !strings.Contains(a.Note, "its over:") {
 				t.Errorf("%v: note %q", limits, a.Note)
 			}
+		}
+	}
+}
+
+// The whole kind: a change by which nobody is refused who was not, or the reverse, has
+// no effect, and one that refuses has.
+func TestEffectsOfWhatRefuses(t *testing.T) {
+	const text = "weir: 1\ncallers: {account: jwt.sub}\napplication:\n  limits:\n    - {name: a, match: GET /a, by: account, %s}\n"
+	for _, c := range []struct{ was, is, want string }{ // FIELD EFFECT
+		{"limit: quota 2/hour, over: charge", "limit: quota 1/hour, over: charge", "limit "},
+		{"limit: quota 2/hour, over: charge", "limit: quota 3/hour, over: charge", "limit "},
+		{"limit: quota 2/hour, over: charge", "limit: quota 2/hour, over: charge, mode: shadow", "mode "},
+		{"limit: quota 2/hour, over: charge", "limit: quota 2/hour, over: charge, cost: 2", "cost "},
+		{"limit: quota 2/hour, over: charge", "limit: quota 1/hour", "limit tighter;over tighter"},
+		{"limit: quota 2/hour", "limit: quota 1/hour, over: charge", "limit tighter;over looser"},
+		{"limit: quota 2/hour, mode: shadow", "limit: quota 2/hour, over: charge, mode: shadow", "over "},
+		{"limit: [quota 2/hour, 5/s], over: charge", "limit: [quota 1/hour, 4/s], over: charge", "limit ;limit tighter"},
+		{"limit: [quota 2/hour, 5/s]", "limit: [quota 2/hour, 5/s], over: charge", "over looser;over "},
+		{"limit: 5/s, when: 'claims.a == 1'", "limit: 5/s, when: 'claims.a == 1', on_error: deny", "on_error tighter"},
+		{"limit: 5/s, when: 'claims.a == 1', on_error: deny", "limit: 5/s, when: 'claims.a == 1', on_error: skip", "on_error looser"},
+		{"limit: 5/s, when: 'claims.a == 1', on_error: skip", "limit: 5/s, when: 'claims.a == 1', on_error: apply", "on_error tighter"},
+		{"limit: 5/s, mode: shadow, when: 'claims.a == 1', on_error: skip", "limit: 5/s, mode: shadow, when: 'claims.a == 1', on_error: apply", "on_error "},
+		{"limit: quota 5/h, over: charge, when: 'claims.a == 1', on_error: skip", "limit: quota 5/h, over: charge, when: 'claims.a == 1', on_error: deny", "on_error tighter"},
+	} {
+		var got []string
+		for _, one := range Compare(load(t, fmt.Sprintf(text, c.was)), load(t, fmt.Sprintf(text, c.is))) {
+			got = append(got, one.Field+" "+one.Effect)
+		}
+		if strings.Join(got, ";") != c.want {
+			t.Errorf("%s\n%s\n%q, want %q", c.was, c.is, got, c.want)
 		}
 	}
 }

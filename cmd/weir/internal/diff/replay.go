@@ -91,6 +91,10 @@ func (s *side) call(ctx context.Context, key weir.Key, cost, at int64) (allowed 
 // [Replay.End].
 func NewReplay(changes []Change) *Replay {
 	r := &Replay{changes: changes, limits: map[string][]*replayed{}}
+	// The fields whose changes are made again, all of one edit at once: the first has the
+	// figures. A mode alone needs none: the log says what it refused.
+	replayable := []string{"limit", "mode", "over"}
+	words := map[string]string{"limit": "its numbers", "over": "its over:", "mode": "its mode"}
 	variants := map[string]int{}
 	for i := range changes {
 		c := &changes[i]
@@ -110,8 +114,14 @@ func NewReplay(changes []Change) *Replay {
 		one := &replayed{change: c, callers: map[string]*caller{}}
 		key := keyOf(rule.Layer, rule.Name, rule.Plan)
 		others := together(changes, c)
+		made := slices.DeleteFunc(append(slices.Clone(others), c.Field), func(f string) bool { return !slices.Contains(replayable, f) })
+		slices.SortFunc(made, func(a, b string) int { return slices.Index(replayable, a) - slices.Index(replayable, b) })
+		again := slices.Contains(made, c.Field) && !slices.Equal(made, []string{"mode"}) && c.Kind == "changed" && c.was.By == c.is.By
 		switch {
-		case c.Kind == "changed" && (c.Field == "limit" || c.Field == "mode" && slices.Contains(others, "limit")) && c.was.By == c.is.By:
+		case again && c.Field != made[0]: // once is enough
+			c.Affected = &Affected{Note: "what the log says of it stands at " + words[made[0]]}
+			continue
+		case again:
 			one.old, one.now = newSide(c.was), newSide(c.is)
 			if c.was.Mode == c.is.Mode { // a shadow's refusals are those that it would make
 				one.old.refuses, one.now.refuses = true, true
@@ -119,10 +129,14 @@ func NewReplay(changes []Change) *Replay {
 			if variants[key] > 1 || c.was.Anonymous {
 				one.say("the log is read for those who had this limit")
 			}
-			if c.was.Mode != c.is.Mode {
-				one.say("of its numbers and its mode together")
+			if len(made) > 1 {
+				var all []string
+				for _, f := range made {
+					all = append(all, words[f])
+				}
+				one.say("of " + strings.Join(all, " and ") + " together")
 			}
-			if others = slices.DeleteFunc(others, func(f string) bool { return f == "limit" || f == "mode" }); len(others) > 0 {
+			if others = slices.DeleteFunc(others, func(f string) bool { return slices.Contains(made, f) }); len(others) > 0 {
 				one.say("what its other changes (" + strings.Join(others, ", ") + ") do is not in it")
 			}
 		case c.Field == "limit" && c.Kind == "removed":

@@ -17,6 +17,9 @@ func (c *comparer) terms(differ differ, was, is *policy.Rule) {
 	if is.Metered {
 		over = Looser
 	}
+	if charges(was) == charges(is) { // the rate beside a quota refuses as before
+		over = ""
+	}
 	differ("over", overOf(was), overOf(is), over)
 	differ("debt", debtOf(was), debtOf(is), Other)
 	differ("notify_at", percents(was.NotifyAt), percents(is.NotifyAt), "")
