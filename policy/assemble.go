@@ -1,7 +1,9 @@
 package policy
 
 import (
+	"path"
 	"slices"
+	"strings"
 )
 
 // A policy may be several files, and may differ from place to place. Both are
@@ -32,14 +34,19 @@ func (l *loader) include(root *node) *node {
 	}
 	seen := map[string]bool{}
 	l.each("include", value{read: func(n *node) {
+		name := path.Clean(n.text)
 		switch {
 		case !l.is(n, scalar, "include"):
-		case seen[n.text]:
+		case strings.TrimSpace(n.text) == "":
+			l.wrong(n, codeEmptyText, "", "include is empty")
+		case l.beside(n.text) == path.Clean(l.file):
+			l.wrong(n, codeInclude, "remove it", "the file includes itself")
+		case seen[name]:
 			l.wrong(n, codeRepeated, "keep one of the two", "%s is given twice", show(n.text))
 		case len(seen) == maxIncludes:
 			l.wrong(n, codeInclude, "join some", "more than %d files are included", maxIncludes)
 		default:
-			if seen[n.text] = true; len(seen) <= maxIncludes {
+			if seen[name] = true; len(seen) <= maxIncludes {
 				root = l.includeOne(root, n)
 			}
 		}

@@ -69,6 +69,26 @@ func TestMistakesOfIncludedFiles(t *testing.T) {
 	}
 }
 
+// Whatever is included says one thing that is so.
+func TestIncludesOfNothingAndOfItself(t *testing.T) {
+	for _, c := range []struct{ file, include, want string }{
+		{"weir.yaml", `""`, "include is empty [WEIR1104]"},
+		{"weir.yaml", `" "`, "include is empty [WEIR1104]"},
+		{"weir.yaml", "weir.yaml", "the file includes itself"},
+		{"weir.yaml", "./weir.yaml", "the file includes itself"},
+		{"dir/weir.yaml", "weir.yaml", "the file includes itself"},
+		{"dir/weir.yaml", "../dir/weir.yaml", "the file includes itself"},
+		{"/etc/weir.yaml", "/etc/weir.yaml", "the file includes itself"},
+		{"weir.yaml", "a.yaml, ./a.yaml", "`./a.yaml` is given twice"},
+	} {
+		_, err := Load(files("weir.yaml", "weir: 1\ninclude: ["+c.include+"]\nname: a\n", "a.yaml", "revision: 1\n"), "weir.yaml", Options{File: c.file})
+		var ps Problems
+		if !errors.As(err, &ps) || len(ps) != 1 || !strings.Contains(ps[0].String(), c.want) {
+			t.Errorf("%s of %s: %v, want %s", c.include, c.file, err, c.want)
+		}
+	}
+}
+
 const places = `weir: 1
 store: "memory:"
 edge: [{name: e, by: ip, limit: 9/s}]

@@ -48,18 +48,18 @@ func printEffective(cmd *cobra.Command, c *common, files []string) error {
 	if len(files) != 1 || c.format != "text" {
 		return usage(cmd.CommandPath()+" --effective "+shellWord(files[0]), "--effective prints one policy, as YAML")
 	}
-	found, err := problemsOf(c, files[0])
+	fsys := onceRead{folder(filepath.Dir(files[0])), map[string][]byte{}}
+	p, found, err := problemsOf(c, fsys, files[0])
 	if err != nil {
 		return err
 	}
-	text, err := policy.Effective(folder(filepath.Dir(files[0])), filepath.Base(files[0]), policy.Options{Environment: c.environment, File: files[0], CheckStore: checkStore, Expressions: expression.Compile})
-	if err != nil {
+	if p == nil {
 		if err := writeProblems(c, found, nil); err != nil {
 			return err
 		}
 		return errNo{errors.New("the policy has mistakes"), true}
 	}
-	p, err := c.loadPolicy(files[0])
+	text, err := policy.Effective(fsys, filepath.Base(files[0]), policy.Options{Environment: c.environment, File: files[0], CheckStore: checkStore, Expressions: expression.Compile})
 	if err != nil {
 		return err
 	}
@@ -95,7 +95,7 @@ func check(c *common, files []string, strict bool) error {
 	rep := checkReport{SchemaVersion: 1, Files: files, Problems: []checkProblem{}}
 	var all []policy.Problem
 	for _, file := range files {
-		found, err := problemsOf(c, file)
+		_, found, err := problemsOf(c, folder(filepath.Dir(file)), file)
 		if err != nil {
 			return err
 		}
@@ -121,22 +121,23 @@ func check(c *common, files []string, strict bool) error {
 	return nil
 }
 
-// problemsOf are the mistakes and findings of one file.
-func problemsOf(c *common, file string) (policy.Problems, error) {
+// problemsOf are the mistakes and findings of one file, which is nil where it has
+// mistakes.
+func problemsOf(c *common, fsys fs.FS, file string) (*policy.Policy, policy.Problems, error) {
 	if _, err := os.Stat(file); errors.Is(err, fs.ErrNotExist) {
-		return nil, usage("weir check examples/little-stage/weir.yaml", "there is no policy file %s", file)
+		return nil, nil, usage("weir check examples/little-stage/weir.yaml", "there is no policy file %s", file)
 	} else if err != nil {
-		return nil, fmt.Errorf("the policy cannot be read: %w", err)
+		return nil, nil, fmt.Errorf("the policy cannot be read: %w", err)
 	}
-	p, err := c.loadPolicy(file)
+	p, err := loadPolicyFrom(fsys, file, policy.Options{Environment: c.environment})
 	if err == nil {
-		return p.Warnings(), nil
+		return p, p.Warnings(), nil
 	}
 	var found policy.Problems
 	if errors.As(err, &found) {
-		return found, nil
+		return nil, found, nil
 	}
-	return nil, err
+	return nil, nil, err
 }
 
 func writeProblems(c *common, all []policy.Problem, rep *checkReport) error {

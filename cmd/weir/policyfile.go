@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -25,6 +26,31 @@ func (d folder) Open(name string) (fs.File, error) {
 	}
 	return os.Open(name)
 }
+
+// onceRead is a folder of which every file is read once: a pipe says nothing twice.
+type onceRead struct {
+	folder folder
+	texts  map[string][]byte
+}
+
+func (o onceRead) Open(name string) (fs.File, error) {
+	text, known := o.texts[name]
+	if !known {
+		f, err := o.folder.Open(name)
+		if err != nil {
+			return nil, err
+		}
+		defer f.Close()
+		if text, err = io.ReadAll(io.LimitReader(f, maxPolicyPart)); err != nil {
+			return nil, err
+		}
+		o.texts[name] = text
+	}
+	return textFile{strings.NewReader(string(text))}, nil
+}
+
+// maxPolicyPart is more than any file of a policy may have.
+const maxPolicyPart = 65 << 20
 
 // errPipe: to open a pipe is to wait for a writer, who may never come.
 var errPipe = errors.New("it is a named pipe, not a file")
