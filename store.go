@@ -137,4 +137,7 @@ var (
 	ErrBusy = errors.New("item is too busy")
 	// ErrConflict: a record was changed by another writer.
 	ErrConflict = errors.New("changed by another writer")
+	// ErrNoRecord: what has the name of a record was not written by weir, and
+	// stays until somebody removes it. It says nothing of the store's health.
+	ErrNoRecord = errors.New("it was not written by weir")
 )

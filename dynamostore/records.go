@@ -50,7 +50,8 @@ func (s *Store) Get(ctx context.Context, key string) (value []byte, version stri
 	}
 	b, ok := item[valueAttribute].(*types.AttributeValueMemberB)
 	if !ok {
-		return nil, "", s.errorf("get a record", "attribute %q is not binary: it was written by hand or by another program", valueAttribute)
+		return nil, "", s.errorf("get a record", "%w (attribute %q is not binary); remove it with: aws dynamodb delete-item --table-name '%s' --key '{\"%s\":{\"S\":\"%s\"}}'",
+			weir.ErrNoRecord, valueAttribute, s.table, KeyAttribute, pk)
 	}
 	return b.Value, version, nil
 }

@@ -49,6 +49,10 @@ func (s *Store) Get(ctx context.Context, key string) (value []byte, version stri
 	}
 	began := time.Now()
 	fields, err := client.Do(ctx, client.B().Hmget().Key(key).Field(valueField, versionField).Build()).ToArray()
+	if answer := answered(err); answer != nil && strings.HasPrefix(answer.Error(), "WRONGTYPE") {
+		s.trip(ctx, weir.Trip{Took: time.Since(began)})
+		return nil, "", s.noRecord(what, key)
+	}
 	if err != nil {
 		err = s.explain(what, err)
 		s.trip(ctx, weir.Trip{Took: time.Since(began), Err: err})
@@ -59,7 +63,7 @@ func (s *Store) Get(ctx context.Context, key string) (value []byte, version stri
 		return nil, "", nil
 	}
 	if len(fields) != 2 || fields[0].IsNil() || fields[1].IsNil() {
-		return nil, "", s.errorf(what, "it has no value or no version: it was written by hand or by another program")
+		return nil, "", s.noRecord(what, key)
 	}
 	text, err := fields[0].ToString()
 	if err == nil {
@@ -69,6 +73,11 @@ func (s *Store) Get(ctx context.Context, key string) (value []byte, version stri
 		return nil, "", s.explain(what, err)
 	}
 	return []byte(text), version, nil
+}
+
+// noRecord is the error of a key that is none of weir's, by its name in Redis.
+func (s *Store) noRecord(what, key string) error {
+	return s.errorf(what, "%w; remove it with: redis-cli DEL '%s'", weir.ErrNoRecord, key)
 }
 
 // Put implements [weir.Records] with one script. A value has at most 390 KiB. A

@@ -28,6 +28,10 @@ func unreadableOf(key weir.Key, e *account.UnreadableError) unreadable {
 		u.Fix = "run the command of the newer program that wrote it"
 		return u
 	}
+	if errors.Is(e, weir.ErrNoRecord) {
+		u.Fix = "remove it by the store's own means, and run this again"
+		return u
+	}
 	u.try = "weir keys erase " + shellWord(u.Caller) + " --dry-run"
 	u.Fix = u.try + " shows what forgetting the caller altogether would remove"
 	return u

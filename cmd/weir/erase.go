@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -10,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/weirlabs/weir"
+	"github.com/weirlabs/weir/engine/account"
 )
 
 func newKeysErase(c *common) *cobra.Command {
@@ -31,12 +33,16 @@ with nothing beside it: DynamoDB for up to two days after the time to live.
 		Annotations: map[string]string{formatsKey: "text,json"},
 		Args:        oneCaller("weir keys erase 'account#customer-42'"),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if begin, star := strings.CutSuffix(args[0], "*"); star {
+				try := "weir accounts list"
+				if s, err := subjectOf(args[0], ofAnother(cmd), true); err == nil {
+					try += " " + shellWord(strings.TrimSuffix(string(s.pattern), "*"))
+				}
+				return usage(try, "%s erases one caller at a time, and not all that begin with %s", cmd.CommandPath(), begin)
+			}
 			s, err := subjectOf(args[0], ofAnother(cmd), false)
 			if err != nil {
 				return err
-			}
-			if s.pattern != "" {
-				return usage("weir accounts list "+shellWord(strings.TrimSuffix(string(s.pattern), "*")), "%s erases one caller at a time, and not all of %s", cmd.CommandPath(), s)
 			}
 			terms, err := f.terms(cmd, time.Now())
 			if err != nil {
@@ -81,7 +87,10 @@ func keysErase(ctx context.Context, c *common, k *counters, caller weir.Key, a *
 	// The record first: who calls meanwhile begins as a stranger, and what he then
 	// uses is erased with the rest.
 	if k.records != nil {
-		if rep.Record, err = k.editor(a.dryRun).Forget(ctx, caller); err != nil {
+		var none *account.UnreadableError
+		if rep.Record, err = k.editor(a.dryRun).Forget(ctx, caller); errors.As(err, &none) {
+			return fmt.Errorf("nothing of %s is erased: %w", caller, err)
+		} else if err != nil {
 			return fmt.Errorf("the record of %s may or may not be erased; run it again: %w", caller, err)
 		}
 	}

@@ -149,6 +149,16 @@ func callerArgs(most int, try string) cobra.PositionalArgs {
 
 // withCounters opens what the keys commands look at.
 func withCounters(cmd *cobra.Command, c *common, plan string, do func(*counters) error) error {
+	return withRecords(cmd, c, plan, func(k *counters) error {
+		if err := k.readIndex(cmd.Context()); err != nil {
+			return err
+		}
+		return do(k)
+	})
+}
+
+// withRecords is withCounters for who needs nothing of what is said of callers.
+func withRecords(cmd *cobra.Command, c *common, plan string, do func(*counters) error) error {
 	typed := cmd.CommandPath()
 	for _, a := range cmd.Flags().Args() {
 		typed += " " + shellWord(a)
@@ -182,7 +192,7 @@ func withCounters(cmd *cobra.Command, c *common, plan string, do func(*counters)
 	err = k.limiter.Check(p.Limits()...)
 	if err != nil {
 		err = errUsage{err}
-	} else if err = k.readIndex(cmd.Context()); err == nil {
+	} else {
 		err = do(k)
 	}
 	return errors.Join(err, s.Close())

@@ -29,6 +29,8 @@ import (
 	"os/signal"
 	"strings"
 
+	"github.com/weirlabs/weir"
+	"github.com/weirlabs/weir/engine/account"
 	"github.com/weirlabs/weir/policy"
 )
 
@@ -68,7 +70,13 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		fmt.Fprintln(stderr, "weir: "+strings.TrimPrefix(err.Error(), "weir: "))
 	}
 	var hint errHint
-	if errors.As(err, &hint) {
+	var record *account.UnreadableError
+	if !errors.As(err, &hint) && errors.As(err, &record) {
+		if key, ok := weir.ParseKey(record.Of); ok {
+			hint.try = unreadableOf(key, record).try
+		}
+	}
+	if hint.try != "" {
 		fmt.Fprintln(stderr, "try: "+typable(cmd, hint.try))
 	}
 	return code

@@ -180,3 +180,58 @@ func (k *killing) Write(p []byte) (int, error) {
 	k.kill()
 	return len(p), nil
 }
+
+// A command for one caller whose record cannot be read names what mends it, and what
+// it names does. Refusals are explained whatever becomes of records.
+func TestCommandsForACallerWhoseRecordCannotBeRead(t *testing.T) {
+	file := writeFile(t, filepath.Join(t.TempDir(), "weir.yaml"), fmt.Sprintf(versioned, "2199-01-01"))
+	t.Setenv("TEST_SECRET", testSecret)
+	server := redistest.Start(t, redistest.Options{})
+	s, err := redisstore.Open("redis://"+server.Addr, redisstore.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	flags := []string{"-c", file, "--store", "redis://" + server.Addr}
+	cli := func(args ...string) (int, string) {
+		var out, errs bytes.Buffer
+		code := run(t.Context(), append(args, flags...), &out, &errs)
+		return code, errs.String()
+	}
+	for _, args := range [][]string{
+		{"accounts", "get", "X"}, {"accounts", "set", "X", "--plan", "free"}, {"usage", "--account", "X"},
+		{"keys", "ban", "account#X"}, {"keys", "override", "account#X", "orders", "quota 5/hour"},
+	} {
+		if err := s.Put(t.Context(), "accounts/account#X", []byte(`{"schema_version":1,`), "", time.Time{}); err != nil {
+			t.Fatal(err)
+		}
+		code, said := cli(args...)
+		if code != exitLost || !strings.Contains(said, "the record of account#X is damaged") || !strings.Contains(said, "\ntry: weir keys erase 'account#X' --dry-run") {
+			t.Errorf("%v: exit %d: %s", args, code, said)
+		}
+		if code, said := cli("keys", "erase", "account#X"); code != exitDone {
+			t.Errorf("what it names: exit %d: %s", code, said)
+		}
+		server.Do(t, "SET", "record##accounts/account#X", "of another program")
+		for _, args := range [][]string{args, {"keys", "erase", "account#X"}} {
+			code, said = cli(args...)
+			if code != exitLost || !strings.Contains(said, "remove it with: redis-cli DEL 'record##accounts/account#X'") || strings.Contains(said, "\ntry: ") {
+				t.Errorf("%v: exit %d: %s", args, code, said)
+			}
+		}
+		server.Do(t, "DEL", "record##accounts/account#X")
+	}
+	server.Do(t, "SET", "record##accounts", "of another program")
+	if code, said := cli("why", "3k2v9q8r1m0aa"); code != exitNo {
+		t.Errorf("why beside an index that is none: exit %d: %s", code, said)
+	}
+	if code, said := cli("accounts", "list"); code != exitLost || !strings.Contains(said, "redis-cli DEL 'record##accounts'") {
+		t.Errorf("the index: exit %d: %s", code, said)
+	}
+	server.Do(t, "DEL", "record##accounts")
+	for _, text := range []string{"acme-*", "account#acme-*", "*"} {
+		if code, said := cli("keys", "erase", text); code != exitUsage || !strings.Contains(said, "\ntry: weir accounts list") {
+			t.Errorf("keys erase %s: exit %d: %s", text, code, said)
+		}
+	}
+}

@@ -45,7 +45,7 @@ while another process has it open.
 				}
 				return whyOfLog(cmd.Context(), c, inputs, args[0])
 			}
-			return withCounters(cmd, c, "", func(k *counters) error { return whyOfStore(cmd.Context(), c, k, args[0]) })
+			return withRecords(cmd, c, "", func(k *counters) error { return whyOfStore(cmd.Context(), c, k, args[0]) })
 		},
 	}
 	cmd.Flags().StringArrayVar(&from, "from", nil, "look into a decision log: `[decisions=]FILE`")

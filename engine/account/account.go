@@ -21,6 +21,7 @@
 package account
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -161,6 +162,16 @@ type UnreadableError struct {
 
 func (e *UnreadableError) Error() string { return "the record of " + e.Of + " " + e.Err.Error() }
 func (e *UnreadableError) Unwrap() error { return e.Err }
+
+// get asks the store for a record, of which what says whose it is. What is there and
+// is none is an [UnreadableError].
+func get(ctx context.Context, records weir.Records, key, what string) (value []byte, version string, err error) {
+	value, version, err = records.Get(ctx, key)
+	if errors.Is(err, weir.ErrNoRecord) {
+		err = &UnreadableError{Of: what, Err: fmt.Errorf("is none: %w", err)}
+	}
+	return value, version, err
+}
 
 // decode reads a record, or the index, of which version says the form. No value
 // is a record that says nothing.

@@ -249,6 +249,10 @@ func (b *Book) ask(ctx context.Context, e *entry, key string, old *known) (*know
 		return nil, err
 	}
 	value, version, err := b.read(ctx, key)
+	var none *UnreadableError
+	if errors.As(err, &none) {
+		e.bad.Store(&bad{err, now})
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -275,9 +279,10 @@ func (b *Book) ask(ctx context.Context, e *entry, key string, old *known) (*know
 func (b *Book) read(ctx context.Context, key string) (value []byte, version string, err error) {
 	within, cancel := b.within(ctx)
 	defer cancel()
-	value, version, err = b.o.Records.Get(within, key)
+	value, version, err = get(within, b.o.Records, key, key)
+	var none *UnreadableError
 	switch {
-	case err == nil:
+	case err == nil, errors.As(err, &none): // the store has answered
 		b.asked.Store(true)
 		b.store.well()
 	case ctx.Err() == nil:

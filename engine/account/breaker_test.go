@@ -64,6 +64,57 @@ func TestOneCallersRecordIsNoOthersTrouble(t *testing.T) {
 	})
 }
 
+// strange is records of which one is none: the store answers, and has something else.
+type strange struct {
+	weir.Records
+	key   string
+	asked int
+}
+
+func (s *strange) Get(ctx context.Context, key string) ([]byte, string, error) {
+	if key == s.key {
+		s.asked++
+		return nil, "", fmt.Errorf("get %s: %w", key, weir.ErrNoRecord)
+	}
+	return s.Records.Get(ctx, key)
+}
+
+// What is no record at all is as one that cannot be read: no failure of the store.
+func TestWhatIsNoRecordIsNoOthersTrouble(t *testing.T) {
+	store := memstore.New(memstore.Options{})
+	defer store.Close()
+	poison, now := weir.NewKey("account", "poison"), time.Date(2027, 1, 1, 0, 0, 0, 0, time.UTC).UnixNano()
+	s := &strange{Records: store, key: recordKey(poison)}
+	b := NewBook(Options{Records: s, Now: func() int64 { return now }})
+	look := func(key weir.Key) error {
+		_, err := b.Look(context.Background(), policy.Caller{Key: key, Kind: "account", Needed: true}, time.Minute)
+		return err
+	}
+	var unreadable *UnreadableError
+	const seconds = 3
+	for i := range seconds {
+		for j := range 3 * tolerated {
+			if err := look(poison); !errors.As(err, &unreadable) || !errors.Is(err, weir.ErrNoRecord) {
+				t.Fatalf("%v", err)
+			}
+			if err := look(weir.NewKey("account", fmt.Sprint(i, "-", j))); err != nil {
+				t.Fatalf("another one: %v", err)
+			}
+		}
+		now += int64(pause)
+	}
+	if s.asked != seconds {
+		t.Errorf("it was asked for %d times in %d seconds", s.asked, seconds)
+	}
+	e := Editor{Records: s}
+	if _, err := e.Read(context.Background(), poison); !errors.As(err, &unreadable) || unreadable.Of != "account#poison" {
+		t.Errorf("read by a command: %v", err)
+	}
+	if _, err := e.Forget(context.Background(), poison); !errors.As(err, &unreadable) {
+		t.Errorf("erased by a command: %v", err)
+	}
+}
+
 // A store that answers nobody is left alone: after a few questions one in a second
 // may try, and the first answer ends that.
 func TestAStoreThatAnswersNobodyIsLeftAlone(t *testing.T) {

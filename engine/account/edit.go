@@ -31,7 +31,7 @@ func (e Editor) Read(ctx context.Context, caller weir.Key) (*Record, error) {
 }
 
 func (e Editor) read(ctx context.Context, caller weir.Key) (*Record, string, error) {
-	value, version, err := e.Records.Get(ctx, recordKey(caller))
+	value, version, err := get(ctx, e.Records, recordKey(caller), caller.String())
 	if err != nil {
 		return nil, "", err
 	}
@@ -46,7 +46,7 @@ func (e Editor) ReadIndex(ctx context.Context) (*Index, error) {
 }
 
 func (e Editor) readIndex(ctx context.Context) (*Index, string, error) {
-	value, version, err := e.Records.Get(ctx, indexKey)
+	value, version, err := get(ctx, e.Records, indexKey, "all accounts")
 	if err != nil {
 		return nil, "", err
 	}
@@ -156,7 +156,7 @@ func (e Editor) editIndex(ctx context.Context, change func(*Index) (changed bool
 // store removes what is over in its own time, the caller's name is until then.
 func (e Editor) Forget(ctx context.Context, caller weir.Key) (had bool, err error) {
 	for range editTrips {
-		_, version, err := e.Records.Get(ctx, recordKey(caller))
+		_, version, err := get(ctx, e.Records, recordKey(caller), caller.String())
 		if err != nil || version == "" {
 			return false, err
 		}
