@@ -202,9 +202,14 @@ func (l *loader) alsoCheck(root *node) {
 }
 
 // withOthers adds what is wrong with policies that are not in force, where it is not
-// known already.
+// known already. What an item lacks there is no mistake of its own while there are
+// others: what it is laid over may be misspelt.
 func (l *loader) withOthers() {
+	failed := l.failed() || slices.ContainsFunc(l.others, func(p Problem) bool { return p.Severity == Error && p.Code != codeMissingField })
 	for _, p := range l.others {
+		if failed && p.Code == codeMissingField {
+			continue
+		}
 		if len(l.problems) < maxProblems && !slices.Contains(l.problems, p) {
 			l.problems = append(l.problems, p)
 		}

@@ -335,6 +335,11 @@ func (l *loader) readPlans(n *node, c *config) {
 					l.since(o.value, &p)
 					continue
 				}
+				if versioned && nearest(o.key.text, []string{"since"}) != "" && isInstant(o.value) {
+					l.wrong(o.key, codeUnknownField, "did you mean "+show("since")+"?", "unknown field %s in a plan", show(o.key.text))
+					l.since(o.value, &p)
+					continue
+				}
 				op := planLimits{name: o.key}
 				if o.value.shape == scalar && o.value.text == "unlimited" {
 					op.unlimited = true

@@ -24,7 +24,8 @@ application:
     order: [free, advanced, enterprise]
     free: {analyze: quota 100/day, generate: quota 10/minute}
     advanced: {analyze: quota 1000/day, generate: quota 100/minute}
-    enterprise: {analyze: unlimited}
+    enterprise@1: {analyze: unlimited}
+    enterprise@2: {since: 2026-01-01, analyze: quota 5000/day}
   operations:
     analyze: {match: POST /analyze, count: on_success, success: 200-299}
     generate: {match: "POST /generate/{kind}", on_store_error: local, share: 1/4}
@@ -39,6 +40,8 @@ application:
       on_error: deny
       mode: enforce
       denied: {message: "Wait {{.Wait}}.", upgrade_url: /billing}
+environments:
+  staging: {application: {limits: [{name: reservations, limit: 5/s}]}}
 `
 
 // The whole kind: one slip of the pen, wherever it is, is one mistake and no flood.

@@ -50,13 +50,28 @@ func (l *loader) since(n *node, p *planConf) {
 		return
 	}
 	p.sinceAt = n
-	for _, form := range []string{time.DateOnly, time.RFC3339} {
-		if t, err := time.Parse(form, n.text); err == nil && t.Year() >= 1970 && t.Year() < 2262 {
-			p.since = t.UnixNano()
-			return
-		}
+	if t, ok := instant(n.text); ok {
+		p.since = t.UnixNano()
+		return
 	}
 	l.wrong(n, codePlanVersion, "write a date, 2027-01-01, which begins at 00:00 UTC, or a time, 2027-01-01T00:00:00+01:00", "%s is not an instant", show(n.text))
+}
+
+func instant(text string) (time.Time, bool) {
+	for _, form := range []string{time.DateOnly, time.RFC3339} {
+		if t, err := time.Parse(form, text); err == nil && t.Year() >= 1970 && t.Year() < 2262 {
+			return t, true
+		}
+	}
+	return time.Time{}, false
+}
+
+func isInstant(n *node) bool {
+	if n.shape != scalar && n.shape != integer {
+		return false
+	}
+	_, ok := instant(n.text)
+	return ok
 }
 
 // compileEditions files the versions of every plan in their order, and gives
@@ -92,6 +107,8 @@ func (k *compiler) compileEditions() {
 func (k *compiler) checkVersions(name string, of []*planConf) {
 	for i, p := range of {
 		switch {
+		case i == 0 && k.misspelt(name):
+			continue // the first is that one, which is reported
 		case i == 0 && p.sinceAt != nil:
 			k.wrong(p.sinceAt, codePlanVersion, "remove the line", "%s@%d is the first version of plan %s, and so has been in force since ever", name, p.number, name)
 			continue
@@ -106,6 +123,14 @@ func (k *compiler) checkVersions(name string, of []*planConf) {
 			k.wrong(p.at(), codePlanVersion, "give it a later date, or a lower number", "%s@%d comes after %s@%d, but began before it", name, p.number, name, last.number)
 		}
 	}
+}
+
+// misspelt reports whether a version stands under a name that is none of a plan, and
+// must be this one's.
+func (k *compiler) misspelt(plan string) bool {
+	return slices.ContainsFunc(k.plans, func(p planConf) bool {
+		return p.versioned && !slices.Contains(k.p.plans, p.name.text) && nearest(p.name.text, k.p.plans) == plan
+	})
 }
 
 // at is where a finding on a version's date points to.
