@@ -92,3 +92,19 @@ func statusOfCase(t *testing.T, p *policy.Policy, claims string) int {
 	}
 	return results[0].Steps[0].Status
 }
+
+// An account is named only where there is one, also where no token is verified.
+func TestExplainNamesNoAccountThatIsNone(t *testing.T) {
+	const anyone = "weir: 1\nclient_ip: {from: socket}\napplication: {limits: [{name: l, match: POST /a, by: account, limit: 5/s}]}\n"
+	for _, text := range []string{anyone, claimsPolicy} {
+		file := writeFile(t, filepath.Join(t.TempDir(), "weir.yaml"), text)
+		for claims, want := range map[string]string{`{"sub":null}`: "a token without sub", `{"tenant":"x"}`: "a token without sub", `{"sub":"maya"}`: "account maya"} {
+			var out, errs bytes.Buffer
+			run(t.Context(), []string{"explain", "-c", file, "--method", "POST", "--path", "/a", "--token", claims}, &out, &errs)
+			said := out.String() + errs.String()
+			if strings.Contains(said, "<nil>") || !strings.Contains(said, want) && !strings.Contains(said, "no rule here depends on it") {
+				t.Errorf("%s: %s", claims, said)
+			}
+		}
+	}
+}

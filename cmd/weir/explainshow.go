@@ -230,7 +230,7 @@ func (x *explained) caller(r *explainReport) string {
 		return "nobody: " + x.unknown.Reason
 	}
 	var parts []string
-	if sub, ok := r.Caller.Claims["sub"]; ok {
+	if sub := r.Caller.Claims["sub"]; sub != nil {
 		parts = append(parts, fmt.Sprintf("account %v", sub))
 	} else if len(r.Caller.Claims) > 0 {
 		parts = append(parts, "a token without sub")

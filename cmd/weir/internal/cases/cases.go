@@ -24,9 +24,11 @@ import (
 	"time"
 
 	"github.com/goccy/go-yaml"
+	"github.com/goccy/go-yaml/lexer"
 	"github.com/goccy/go-yaml/parser"
 
 	"github.com/weirlabs/weir/cmd/weir/internal/curl"
+	"github.com/weirlabs/weir/cmd/weir/internal/nesting"
 )
 
 // File is one file of cases.
@@ -120,6 +122,9 @@ func (m Mistakes) Error() string { return strings.Join(m, "\n") }
 // Parse reads a file. name is how messages call it. The error is [Mistakes].
 func Parse(name string, text []byte) (*File, error) {
 	f := &File{}
+	if line := nesting.TooDeep(lexer.Tokenize(string(text))); line > 0 {
+		return nil, Mistakes{fmt.Sprintf("%s:%d:1: nested deeper than %d levels; is this the right file?", name, line, nesting.Max)}
+	}
 	if err := yaml.UnmarshalWithOptions(text, f, yaml.Strict()); err != nil {
 		return nil, Mistakes{unreadable(name, err)}
 	}

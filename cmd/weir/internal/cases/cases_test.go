@@ -200,3 +200,12 @@ func FuzzParse(f *testing.F) {
 		}
 	})
 }
+
+// What nests deep is refused before the parser takes memory for it.
+func TestDepthIsBounded(t *testing.T) {
+	for _, text := range []string{strings.Repeat("[", 5000), "cases:\n  - " + strings.Repeat("{a: ", 5000), strings.Repeat("- ", 5000)} {
+		if _, err := Parse("c.yaml", []byte(text)); err == nil || !strings.Contains(err.Error(), "nested deeper than 1000 levels") {
+			t.Errorf("%.20s: %v", text, err)
+		}
+	}
+}
