@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/weirlabs/weir"
 )
@@ -175,8 +176,35 @@ func writeValue(b *bytes.Buffer, n *node, indent int) {
 		b.WriteByte('\n')
 		write(b, n, indent, false)
 	default:
-		b.WriteString(" " + scalarOf(n) + "\n")
+		b.WriteString(" " + brokenUp(scalarOf(n), indent) + "\n")
 	}
+}
+
+// brokenUp writes a long text in double quotes as several lines, none longer than what
+// is read: a backslash at the end of a line joins it with the next.
+func brokenUp(text string, indent int) string {
+	const longest = maxLine / 2
+	if len(text) <= longest || text[0] != '"' {
+		return text
+	}
+	var b strings.Builder
+	room := longest
+	for rest := text; rest != ""; {
+		_, size := utf8.DecodeRuneInString(rest)
+		if rest[0] == '\\' { // an escape is not divided
+			size = map[byte]int{'x': 4, 'u': 6, 'U': 10}[rest[1]]
+			size = max(size, 2)
+		}
+		if room < size && rest != `"` {
+			b.WriteString("\\\n" + strings.Repeat(" ", indent))
+			if room = longest; rest[0] == ' ' { // else it would be indentation
+				b.WriteByte('\\')
+			}
+		}
+		b.WriteString(rest[:size])
+		rest, room = rest[size:], room-size
+	}
+	return b.String()
 }
 
 func scalarOf(n *node) string {

@@ -98,3 +98,37 @@ func wordsSaid(d *Denied) string {
 	}
 	return said
 }
+
+// The whole kind: however long a text is, what is written out loads again and is the
+// same text.
+func TestEffectiveOfLongTexts(t *testing.T) {
+	for name, line := range map[string]string{
+		"words": "some words and more of them", "blanks": strings.Repeat(" ", 50) + "x", "quotes": `"a" 'b' \\ \n {{.Wait}}`, "letters": "äöü 漢字 😀",
+		"brackets": "<p class='x'>{[()]}</p> # no: comment", "dashes": "- - - ? : x", "one word": strings.Repeat("x", 71),
+	} {
+		for _, lines := range []int{1, 50, 90, 300} {
+			body := ""
+			for range lines {
+				body += "          " + line + "\n"
+			}
+			text := "weir: 1\napplication:\n  limits:\n    - name: a\n      match: GET /a\n      by: account\n      limit: 1/s\n      denied:\n        content_type: text/html\n        body: |\n" + body
+			fsys := fstest.MapFS{"weir.yaml": {Data: []byte(text)}}
+			p, err := Load(fsys, "weir.yaml", Options{})
+			if err != nil {
+				t.Fatalf("%s: %v", name, err)
+			}
+			whole, err := Effective(fsys, "weir.yaml", Options{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			q, err := Load(fstest.MapFS{"weir.yaml": {Data: whole}}, "weir.yaml", Options{})
+			if err != nil {
+				t.Errorf("%s, %d lines: %v", name, lines, err)
+				continue
+			}
+			if x, y := wordsSaid(&p.rules[0].Denied), wordsSaid(&q.rules[0].Denied); x != y {
+				t.Errorf("%s, %d lines: %q, and written out %q", name, lines, x, y)
+			}
+		}
+	}
+}
