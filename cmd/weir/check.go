@@ -125,7 +125,7 @@ func check(c *common, files []string, strict bool) error {
 // mistakes.
 func problemsOf(c *common, fsys fs.FS, file string) (*policy.Policy, policy.Problems, error) {
 	if _, err := os.Stat(file); errors.Is(err, fs.ErrNotExist) {
-		return nil, nil, usage("weir check examples/little-stage/weir.yaml", "there is no policy file %s", file)
+		return nil, nil, usage("weir init -c "+shellWord(file), "there is no policy file %s", file)
 	} else if err != nil {
 		return nil, nil, fmt.Errorf("the policy cannot be read: %w", err)
 	}

@@ -80,7 +80,7 @@ func runExplain(cmd *cobra.Command, c *common, f *questionFlags) error {
 // policyOf loads the policy of -c.
 func (c *common) policyOf(cmd *cobra.Command) (*policy.Policy, error) {
 	if _, err := os.Stat(c.config); errors.Is(err, fs.ErrNotExist) {
-		return nil, usage(cmd.CommandPath()+" -c examples/little-stage/weir.yaml", "there is no policy file %s", c.config)
+		return nil, usage("weir init -c "+shellWord(c.config), "there is no policy file %s", c.config)
 	}
 	return c.loadPolicy(c.config)
 }

@@ -164,7 +164,7 @@ func withRecords(cmd *cobra.Command, c *common, plan string, do func(*counters) 
 		typed += " " + shellWord(a)
 	}
 	if _, err := os.Stat(c.config); errors.Is(err, fs.ErrNotExist) {
-		return usage(typed+" -c examples/little-stage/weir.yaml", "there is no policy file %s, which says what the limits are", c.config)
+		return usage("weir init -c "+shellWord(c.config), "there is no policy file %s, which says what the limits are", c.config)
 	}
 	p, err := c.loadPolicy(c.config)
 	if err != nil {

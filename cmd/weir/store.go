@@ -284,7 +284,7 @@ DynamoDB table charges for. Redis may give a key twice while it grows.
 // openLister opens a store that is to be looked into by what was typed.
 func openLister(ctx context.Context, typed string, u storeURL) (*opened, weir.Lister, error) {
 	if u.scheme == "memory" {
-		return nil, nil, usage(typed+" --store bolt:weir.db",
+		return nil, nil, usage(typed+" --help",
 			"memory: is seen by nobody but the process that counts there; a proxy answers its callers at /.weir/usage")
 	}
 	s, err := openStore(ctx, u.text, storeOptions{existing: true})

@@ -158,7 +158,7 @@ func sdkLogger(log *slog.Logger) logging.Logger {
 func openRedis(ctx context.Context, u storeURL, o storeOptions) (*opened, error) {
 	s, err := redisstore.Open(u.text, redisstore.Options{Observer: o.observer})
 	if err != nil {
-		return nil, errHint{errUsage{err}, "--store " + u.String()}
+		return nil, errHint{errUsage{err}, "weir store check --help"} // without a parameter it could be what somebody else counts on
 	}
 	r := &opened{Store: s, url: u}
 	err = patiently(ctx, u, func(ctx context.Context) (err error) {
@@ -189,7 +189,7 @@ func openBolt(u *storeURL, o storeOptions) (*boltstore.Store, error) {
 // boltExists refuses a store whose file is not there.
 func boltExists(u *storeURL) error {
 	if _, err := os.Stat(u.name); errors.Is(err, fs.ErrNotExist) {
-		return errHint{fmt.Errorf("there is no store file %s: nothing was counted there yet, or the process that counts runs in another folder: name the file there", u.name), "--store bolt:/FOLDER/weir.db"}
+		return errHint{fmt.Errorf("there is no store file %s: nothing was counted there yet, or the process that counts runs in another folder: name the file there", u.name), "find / -name " + shellWord(filepath.Base(u.name))}
 	} else if err != nil {
 		return fmt.Errorf("the store file cannot be read: %w", err)
 	}

@@ -90,6 +90,8 @@ func TestEveryHintWorksAsItIsPrinted(t *testing.T) {
 		{"why 0000000000000", 1, 3, "decisions.jsonl"},
 		{"why", 2, 1, "keeps nothing of the refusal"},
 		{"keys top --store nonsense:", 2, 2, "memory: is seen by nobody"},
+		{"keys top --store memory:", 2, 0, "weir keys top"},
+		{"keys ban account#ann --store redis://localhost:1/?prefx=v", 2, 0, "weir store check"},
 		{"cost --rps -1", 2, 0, ""},
 	} {
 		words := strings.Fields(c.args)
@@ -109,6 +111,21 @@ func TestEveryHintWorksAsItIsPrinted(t *testing.T) {
 		}
 		if then != c.then || !strings.Contains(saidThen, c.says) {
 			t.Errorf("weir %s, and then %s: exit %d, want %d and %q: %s", c.args, try, then, c.then, c.says, saidThen)
+		}
+	}
+}
+
+// Where there is no policy, the hint makes one, and nothing else.
+func TestTheHintOfAMissingPolicyMakesOne(t *testing.T) {
+	for _, words := range []string{"accounts list", "keys top", "usage --account ann", "check"} {
+		file := filepath.Join(t.TempDir(), "none yet.yaml")
+		args := append(strings.Fields(words), "-c", file)
+		if words == "check" {
+			args = []string{"check", file}
+		}
+		code, said, then, saidThen, try := tried(t, args...)
+		if code != exitUsage || then != exitDone || try != "weir init -c '"+file+"'" {
+			t.Errorf("weir %s: exit %d: %s and then %s: exit %d: %s", words, code, said, try, then, saidThen)
 		}
 	}
 }
