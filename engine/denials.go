@@ -80,10 +80,14 @@ type denials struct {
 	queue chan Denial
 	stop  chan struct{}
 	done  chan struct{}
+	life  context.Context // of all writing: it ends some time after close
+	cut   context.CancelFunc
 }
 
 func newDenials(r weir.Records, now func() int64) *denials {
-	return &denials{records: r, now: now, queue: make(chan Denial, denialsQueued), stop: make(chan struct{}), done: make(chan struct{})}
+	d := &denials{records: r, now: now, queue: make(chan Denial, denialsQueued), stop: make(chan struct{}), done: make(chan struct{})}
+	d.life, d.cut = context.WithCancel(context.Background())
+	return d
 }
 
 // rests reports whether writing has failed just now.
@@ -118,7 +122,7 @@ func (d *denials) run() {
 	for {
 		select {
 		case one := <-d.queue:
-			ctx, cancel := context.WithTimeout(context.Background(), denialTime)
+			ctx, cancel := context.WithTimeout(d.life, denialTime)
 			d.write(ctx, &one)
 			cancel()
 		case <-d.stop:
@@ -129,12 +133,10 @@ func (d *denials) run() {
 }
 
 func (d *denials) drain() {
-	ctx, cancel := context.WithTimeout(context.Background(), denialTime)
-	defer cancel()
-	for ctx.Err() == nil {
+	for d.life.Err() == nil {
 		select {
 		case one := <-d.queue:
-			d.write(ctx, &one)
+			d.write(d.life, &one)
 		default:
 			return
 		}
@@ -144,8 +146,12 @@ func (d *denials) drain() {
 // close returns when what waits is written, or can't be in time.
 func (d *denials) close() {
 	d.start.Do(func() { close(d.done) })
-	d.end.Do(func() { close(d.stop) })
+	d.end.Do(func() {
+		close(d.stop)
+		time.AfterFunc(denialTime, d.cut) // also the write under way
+	})
 	<-d.done
+	d.cut()
 }
 
 // write keeps one refusal. What fails is not kept.
