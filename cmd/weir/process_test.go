@@ -108,7 +108,7 @@ func TestProxyFirstLineAndEquivalentPolicy(t *testing.T) {
 	}
 }
 
-func TestTermDrains(t *testing.T) {
+func TestCase_B230_ATerminationSignalDrains(t *testing.T) {
 	began, release := make(chan struct{}), make(chan struct{})
 	up := newRecorder(t, func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/slow" {
