@@ -72,8 +72,8 @@ type denials struct {
 	records weir.Records // nil when nobody asked for that
 	now     func() int64
 
-	second, kept atomic.Int64 // of what is let in
-	restUntil    atomic.Int64 // Unix ns until which nothing is written after a failure
+	kept      perSecond
+	restUntil atomic.Int64 // Unix ns until which nothing is written after a failure
 
 	start sync.Once
 	end   sync.Once
@@ -98,14 +98,7 @@ func (d *denials) rests(now int64) bool {
 
 // due reports whether a refusal may be kept at a time.
 func (d *denials) due(now int64) bool {
-	if d.rests(now) {
-		return false
-	}
-	s := now / int64(time.Second)
-	if last := d.second.Load(); last != s && d.second.CompareAndSwap(last, s) {
-		d.kept.Store(0)
-	}
-	return d.kept.Add(1) <= denialsKept
+	return !d.rests(now) && d.kept.allow(now, denialsKept)
 }
 
 // keep has a refusal written, unless too many wait for that.

@@ -96,8 +96,8 @@ type Engine struct {
 	lines   lines
 	usage   usageCache
 	open    openCalls
-	lookups lookups  // of the ids of refused requests
-	denials *denials // nil when nobody asked for that
+	lookups perSecond // of the ids of refused requests
+	denials *denials  // nil when nobody asked for that
 	failure failures
 	book    *account.Book // nil when the store keeps no records
 }

@@ -26,15 +26,15 @@ import (
 // invents ids must not make a refusal cost a read.
 const peeks = 20
 
-// lookups bounds them.
-type lookups struct{ second, done atomic.Int64 }
+// perSecond bounds what a process does in a second of side work.
+type perSecond struct{ second, done atomic.Int64 }
 
-func (l *lookups) allow(now int64) bool {
+func (p *perSecond) allow(now, most int64) bool {
 	s := now / int64(time.Second)
-	if last := l.second.Load(); last != s && l.second.CompareAndSwap(last, s) {
-		l.done.Store(0)
+	if last := p.second.Load(); last != s && p.second.CompareAndSwap(last, s) {
+		p.done.Store(0)
 	}
-	return l.done.Add(1) <= peeks
+	return p.done.Add(1) <= most
 }
 
 // takeOnce is take for a request with an id.
@@ -56,7 +56,7 @@ func (e *Engine) takeOnce(ctx context.Context, ops []policy.Op, once *weir.Op, o
 	each := r.Each()
 	mark := &each[len(ops)]
 	o.Repeated = mark.Reason == weir.ReasonLimit
-	if !d.Allowed && !o.Repeated && e.lookups.allow(o.at()) {
+	if !d.Allowed && !o.Repeated && e.lookups.allow(o.at(), peeks) {
 		seen, err := e.rest.Peek(ctx, *once)
 		o.Repeated = err == nil && seen[0].Used > 0
 	}
@@ -90,7 +90,7 @@ func (e *Engine) shown(ctx context.Context, ops []weir.Op, each []weir.Decision,
 			list, of = append(list, ops[i]), append(of, i)
 		}
 	}
-	if len(list) == 0 || !e.lookups.allow(o.at()) {
+	if len(list) == 0 || !e.lookups.allow(o.at(), peeks) {
 		return
 	}
 	seen, err := e.rest.Peek(ctx, list...)
