@@ -209,9 +209,12 @@ func TestCase_B068_B070_B071_DeletionDecidesNothing(t *testing.T) {
 		if !a.Allowed {
 			refusals++
 		}
-		if random.IntN(20) == 0 {
+		switch {
+		case i%40 == 39: // beyond every expiry, so that there always are deletions
+			x.clock.advance(3 * time.Hour)
+		case random.IntN(20) == 0:
 			x.clock.advance(time.Duration(random.Int64N(int64(3 * time.Hour))))
-		} else {
+		default:
 			x.clock.advance(time.Duration(random.Int64N(int64(time.Minute))))
 		}
 	}
