@@ -85,13 +85,18 @@ type InProcess interface {
 	Unlock(item Key)
 }
 
-// Starter is implemented by a Store whose calls wait for each other anyway. A
-// Limiter's call that finds nobody else at its key then needs no goroutine of
-// its own.
-type Starter = pipeline.Starter
+// Gatherer is implemented by a Store that sends together what several calls want
+// of it at the same time, as calls that share a script. A Limiter's call then
+// needs no goroutine of its own, and nothing is planned before it is sent.
+type Gatherer = pipeline.Gatherer
 
-// Pending is a trip that a Starter began.
-type Pending = pipeline.Pending
+// What a Gatherer is given, and what it gives: a Limiter has a [Question], which
+// says the [Attempt] to be made, and reads the [Answer].
+type (
+	Question = pipeline.Question
+	Attempt  = pipeline.Attempt
+	Answer   = pipeline.Answer
+)
 
 // Records keeps what is not integers: accounts, pinned plans, overrides. A
 // Store may implement it.

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -28,6 +29,9 @@ const (
 	maxValues = 4000
 	// maxWaiting bounds what gathers while a server hangs.
 	maxWaiting = 1 << 16
+	// impatience is by how much calls of one flight may differ in how long they
+	// can wait, since a flight lasts as long as the most patient of them.
+	impatience = 100 * time.Millisecond
 )
 
 // batches gathers calls that wait at the same time into one script, or one for
@@ -38,12 +42,18 @@ type batches struct {
 	oneByOne bool
 
 	mu      sync.Mutex
-	waiting []*call
+	waiting []waiter
 	flights int
 	spare   []*flight // those that are over
 }
 
-// call is one Apply on its way. It is a [weir.Pending].
+// waiter is a call of Apply's, or a question that is asked as the flight leaves.
+type waiter struct {
+	call     *call
+	question weir.Question
+}
+
+// call is one attempt on its way. It is a [weir.Answer].
 type call struct {
 	store    *Store
 	ctx      context.Context // whose values the observer gets
@@ -52,17 +62,18 @@ type call struct {
 	key      string
 	writes   encoded
 	deadline time.Time // zero for none
-	state    atomic.Int32
-	done     chan struct{} // has a value when text and err are there
+	question weir.Question
+	state    atomic.Int32  // of Apply's
+	done     chan struct{} // of Apply's: has a value when text and err are there
 	text     string
 	now      int64 // the server's
 	err      error
 }
 
-// The states of a call. Whoever takes it out of waiting decides whether it is
-// sent.
+// The states of a call of Apply's. Whoever takes it out of queued decides whether
+// it is sent.
 const (
-	waiting int32 = iota
+	queued int32 = iota
 	sent
 	abandoned
 )
@@ -85,8 +96,8 @@ func (s *Store) call(ctx context.Context, item weir.Key, tries []weir.Write) *ca
 
 // free keeps a call whose answer has been fetched for another.
 func (s *Store) free(c *call) {
-	c.ctx, c.tries, c.key, c.text, c.err = nil, nil, "", "", nil
-	c.state.Store(waiting)
+	c.ctx, c.tries, c.question, c.key, c.text, c.err = nil, nil, nil, "", "", nil
+	c.state.Store(queued)
 	s.calls.Put(c)
 }
 
@@ -97,38 +108,35 @@ func (b *batches) together(client rueidis.Client) bool {
 
 // enter has a call wait for the next flight, which may begin at once. It reports
 // false when too many wait.
-func (b *batches) enter(client rueidis.Client, c *call) bool {
+func (s *Store) enter(client rueidis.Client, w waiter) bool {
+	b := &s.batches
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if len(b.waiting) >= maxWaiting {
 		return false
 	}
-	b.waiting = append(b.waiting, c)
+	b.waiting = append(b.waiting, w)
 	if b.flights < maxFlights {
 		b.flights++
 		f := new(flight)
 		if last := len(b.spare) - 1; last >= 0 {
 			f, b.spare = b.spare[last], b.spare[:last]
 		}
-		go b.fly(client, f)
+		go s.fly(client, f)
 	}
 	return true
 }
 
-// Done implements [weir.Pending].
-func (c *call) Done() <-chan struct{} { return c.done }
-
-// Answer implements [weir.Pending].
-func (c *call) Answer(state *weir.Cells) (applied int, now int64, err error) {
+// Read implements [weir.Answer].
+func (c *call) Read(state *weir.Cells) (applied int, now int64, err error) {
 	state.Reset()
-	applied, now, err = c.store.answer(c, state)
-	c.store.free(c)
-	return applied, now, err
+	return c.store.answer(c, state)
 }
 
-// Abandon implements [weir.Pending].
-func (c *call) Abandon(why error) error {
-	if c.state.CompareAndSwap(waiting, abandoned) {
+// abandon is for who does not wait for a call of Apply's any longer, and says
+// why. What was not sent is withdrawn.
+func (c *call) abandon(why error) error {
+	if c.state.CompareAndSwap(queued, abandoned) {
 		why = notSent{why}
 	}
 	return c.store.failed(c, why)
@@ -136,8 +144,9 @@ func (c *call) Abandon(why error) error {
 
 // flight is what a batch is sent with, kept for the next one.
 type flight struct {
-	batch []*call
-	legs  []leg
+	waiting []waiter // next, what there was no room for
+	batch   []*call
+	legs    []leg
 }
 
 // leg is the script for the calls of a flight whose writes are of one form.
@@ -148,60 +157,112 @@ type leg struct {
 	args   []string
 }
 
-// fly sends what waits, batch after batch, until nothing does.
-func (b *batches) fly(client rueidis.Client, f *flight) {
-	for b.next(f) {
-		b.flight(client, f)
+// fly sends what waits, batch after batch, until nothing does. In between it
+// lets those run first who have just been answered, and may be about to ask.
+func (s *Store) fly(client rueidis.Client, f *flight) {
+	for ; s.batches.next(f); runtime.Gosched() {
+		if s.board(f); len(f.batch) > 0 {
+			s.flight(client, f)
+		}
 	}
 }
 
-// next takes the calls that come first out of waiting. Without any, the flight
-// is over.
+// next takes those who came first out of waiting. Without any, the flight is
+// over.
 func (b *batches) next(f *flight) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	f.batch = f.batch[:0]
-	taken, values := 0, 0
-	for _, c := range b.waiting {
-		if len(f.batch) == maxBatch || len(f.batch) > 0 && values+len(c.writes.ends) > maxValues {
-			break
-		}
-		taken++
-		size := len(c.writes.ends) // c is another's from the moment it is abandoned
-		if c.state.CompareAndSwap(waiting, sent) {
-			f.batch = append(f.batch, c)
-			values += size
-		}
+	if n := min(len(b.waiting), maxBatch-len(f.waiting)); n > 0 {
+		f.waiting = append(f.waiting, b.waiting[:n]...)
+		left := copy(b.waiting, b.waiting[n:])
+		clear(b.waiting[left:])
+		b.waiting = b.waiting[:left]
 	}
-	left := copy(b.waiting, b.waiting[taken:])
-	clear(b.waiting[left:])
-	b.waiting = b.waiting[:left]
-	if len(f.batch) == 0 {
+	if len(f.waiting) == 0 {
 		b.flights--
 		b.spare = append(b.spare, f)
 	}
-	return len(f.batch) > 0
+	return len(f.waiting) > 0
 }
 
-// flight sends a batch and wakes its callers. It lasts as long as the most
-// patient of them.
-func (b *batches) flight(client rueidis.Client, f *flight) {
-	ctx, cancel := context.Background(), context.CancelFunc(func() {})
-	latest := f.batch[0].deadline
-	for _, c := range f.batch[1:] {
-		if c.deadline.IsZero() || !latest.IsZero() && c.deadline.After(latest) {
-			latest = c.deadline
+// board asks those who wait what they want, and takes as many as there is room for.
+func (s *Store) board(f *flight) {
+	taken, values := 0, 0
+	for _, w := range f.waiting {
+		if values >= maxValues {
+			break
 		}
+		taken++
+		c := w.call
+		if q := w.question; q != nil {
+			a, ok := q.Ask()
+			if !ok {
+				continue
+			}
+			c = s.call(a.Context, a.Item, a.Tries)
+			c.question, c.deadline = q, a.Until
+		} else if !c.state.CompareAndSwap(queued, sent) {
+			continue // c is another's
+		}
+		f.batch = append(f.batch, c)
+		values += len(c.writes.ends)
 	}
-	if !latest.IsZero() {
-		ctx, cancel = context.WithDeadline(ctx, latest)
+	left := copy(f.waiting, f.waiting[taken:])
+	clear(f.waiting[left:])
+	f.waiting = f.waiting[:left]
+}
+
+// flight sends a batch and gives everybody the answer. It lasts as long as the
+// most patient of them; those who are much more patient than others go by
+// themselves.
+func (s *Store) flight(client rueidis.Client, f *flight) {
+	end, patient := f.patience()
+	if len(patient) > 0 {
+		go s.flight(client, &flight{batch: patient})
+	}
+	ctx, cancel := context.Background(), context.CancelFunc(func() {})
+	if !end.IsZero() {
+		ctx, cancel = context.WithDeadline(ctx, end)
 	}
 	defer cancel()
-	b.send(ctx, client, f)
-	for _, c := range f.batch {
-		c.done <- struct{}{}
+	s.batches.send(ctx, client, f)
+	for i, c := range f.batch {
+		f.batch[i] = nil
+		if q := c.question; q != nil {
+			q.Answered(c)
+			s.free(c)
+		} else {
+			c.done <- struct{}{}
+		}
 	}
-	clear(f.batch)
+	f.batch = f.batch[:0]
+}
+
+// patience says until when a flight lasts, zero for ever, and takes those out of
+// the batch who can wait much longer than others.
+func (f *flight) patience() (end time.Time, patient []*call) {
+	for _, c := range f.batch {
+		if d := c.deadline; !d.IsZero() && (end.IsZero() || d.Before(end)) {
+			end = d
+		}
+	}
+	if end.IsZero() {
+		return end, nil
+	}
+	most, stay := end.Add(impatience), f.batch[:0]
+	for _, c := range f.batch {
+		switch d := c.deadline; {
+		case d.IsZero() || d.After(most):
+			patient = append(patient, c)
+			continue
+		case d.After(end):
+			end = d
+		}
+		stay = append(stay, c)
+	}
+	clear(f.batch[len(stay):])
+	f.batch = stay
+	return end, patient
 }
 
 // send runs the scripts for the calls of a flight and gives each its answer.

@@ -147,6 +147,47 @@ func TestCallThatLeavesBeforeItIsSent(t *testing.T) {
 	}
 }
 
+// asked is a question of one read, and its answer.
+type asked struct {
+	key   weir.Key
+	until time.Time
+	err   chan error
+}
+
+func (q *asked) Ask() (weir.Attempt, bool) {
+	return weir.Attempt{Context: context.Background(), Until: q.until, Item: q.key}, true
+}
+
+func (q *asked) Answered(a weir.Answer) {
+	_, _, err := a.Read(new(weir.Cells))
+	q.err <- err
+}
+
+// TestPatienceOfOthers: while a server hangs, who can't wait for long has an answer
+// in time, also among those who can.
+func TestPatienceOfOthers(t *testing.T) {
+	s, _, resume := hung(t)
+	ask := func(name string, d time.Duration) *asked {
+		return &asked{weir.NewKey("account", name), time.Now().Add(d), make(chan error, 1)}
+	}
+	short, long, longer := ask("short", 10*time.Millisecond), ask("long", time.Minute), ask("longer", time.Hour)
+	f := &flight{waiting: []waiter{{question: longer}, {question: short}, {question: long}}}
+	s.board(f)
+	go s.flight(s.connected(), f)
+	if err := <-short.err; !errors.Is(err, weir.ErrOutcomeUnknown) || !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("the impatient call: %v", err)
+	}
+	if n := len(long.err) + len(longer.err); n > 0 {
+		t.Errorf("%d calls did not wait", n)
+	}
+	resume()
+	for _, q := range []*asked{long, longer} {
+		if err := <-q.err; err != nil {
+			t.Error(err)
+		}
+	}
+}
+
 // TestScriptsAreBounded: of ever new forms a store keeps the last ones, and every
 // form has the script that is made for it.
 func TestScriptsAreBounded(t *testing.T) {

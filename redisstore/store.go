@@ -67,9 +67,9 @@ type Store struct {
 }
 
 var (
-	_ weir.Store   = (*Store)(nil)
-	_ weir.Records = (*Store)(nil)
-	_ weir.Starter = (*Store)(nil)
+	_ weir.Store    = (*Store)(nil)
+	_ weir.Records  = (*Store)(nil)
+	_ weir.Gatherer = (*Store)(nil)
 )
 
 const maxPrefix = 512
@@ -145,37 +145,35 @@ func (s *Store) Apply(ctx context.Context, item weir.Key, tries []weir.Write, st
 	}
 	if !s.batches.together(client) {
 		s.batches.send(ctx, client, &flight{batch: []*call{c}})
-		return c.Answer(state)
+		return s.answered(c, state)
 	}
 	c.deadline, _ = ctx.Deadline()
-	if !s.batches.enter(client, c) {
+	if !s.enter(client, waiter{call: c}) {
 		return -1, 0, s.failed(c, notSent{errWaiting})
 	}
 	select {
 	case <-c.done:
-		return c.Answer(state)
+		return s.answered(c, state)
 	case <-ctx.Done():
-		return -1, 0, c.Abandon(ctx.Err())
+		return -1, 0, c.abandon(ctx.Err())
 	}
 }
 
-// Start implements [weir.Starter]. It gives nil where every call goes by itself,
-// and while there is no connection yet.
-func (s *Store) Start(ctx context.Context, until time.Time, item weir.Key, tries []weir.Write) weir.Pending {
-	if s.batches.oneByOne || !item.Valid() {
-		return nil
+// answered is the answer to a call of Apply's.
+func (s *Store) answered(c *call, state *weir.Cells) (applied int, now int64, err error) {
+	applied, now, err = c.Read(state)
+	s.free(c)
+	return applied, now, err
+}
+
+// Gather implements [weir.Gatherer]. It reports false where every call goes by
+// itself, and while there is no connection yet.
+func (s *Store) Gather(q weir.Question) bool {
+	if s.batches.oneByOne {
+		return false
 	}
 	client := s.connected()
-	if client == nil || !s.batches.together(client) {
-		return nil
-	}
-	c := s.call(ctx, item, tries)
-	c.deadline = until
-	if !s.batches.enter(client, c) {
-		s.free(c)
-		return nil
-	}
-	return c
+	return client != nil && s.batches.together(client) && s.enter(client, waiter{question: q})
 }
 
 // answer is what the script has answered to a call. It fills state.

@@ -50,8 +50,8 @@ func Run(t *testing.T, open Open) {
 	t.Run("vocabulary", suite.vocabulary)
 	t.Run("model", suite.model)
 	t.Run("concurrent", suite.concurrent)
-	if caps.starter {
-		t.Run("start", suite.started)
+	if caps.gatherer {
+		t.Run("gather", suite.gathered)
 	}
 	if caps.LossyReplies {
 		t.Run("nonces", suite.nonces)
@@ -71,7 +71,7 @@ type facts struct {
 	records   bool
 	lister    bool
 	inProcess bool
-	starter   bool
+	gatherer  bool
 	clocked   bool // it uses the clock that it is given
 }
 
@@ -98,7 +98,7 @@ func describe(t *testing.T, open Open) facts {
 	_, f.records = store.(weir.Records)
 	_, f.lister = store.(weir.Lister)
 	_, f.inProcess = store.(weir.InProcess)
-	_, f.starter = store.(weir.Starter)
+	_, f.gatherer = store.(weir.Gatherer)
 	if f.MaxKeep < 0 {
 		t.Fatalf("Caps().MaxKeep is %v; it must be 0 or positive", f.MaxKeep)
 	}

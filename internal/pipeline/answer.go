@@ -42,7 +42,7 @@ func (s *service) allow(state *plan.Cells) {
 	back := s.allowed(state)
 	s.pending = append(s.pending[:0], s.batch.rest...)
 	for _, u := range back {
-		s.p.enter(s.l, nil, u)
+		s.p.change(s.l, u)
 	}
 }
 

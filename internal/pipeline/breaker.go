@@ -64,18 +64,6 @@ func (b *breaker) allow(now time.Duration) bool {
 	return true
 }
 
-// unused takes back what allow has allowed at a time: that trip is not made.
-func (b *breaker) unused(now time.Duration) {
-	if !b.failing.Load() {
-		return
-	}
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.open && b.probeAt == now+2*b.pause {
-		b.probeAt = now
-	}
-}
-
 // well learns that the store has answered.
 func (b *breaker) well() {
 	if !b.failing.Load() {

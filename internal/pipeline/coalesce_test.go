@@ -315,8 +315,8 @@ func TestTripOfItsOwn(t *testing.T) {
 // on puts something in front of the store.
 func (b *bench) on(apply applier) {
 	b.o.Store = apply
-	if b.starter != nil {
-		b.starter = starter{apply}
+	if b.gatherer != nil {
+		b.gatherer = gatherer{apply}
 	}
 }
 

@@ -24,6 +24,7 @@ type lane struct {
 
 	mu      sync.Mutex
 	running bool
+	turn    turn
 	takes   []*take
 	updates []*update
 	seen    bool
@@ -43,8 +44,7 @@ type take struct {
 	verdicts []plan.Verdict
 	refused  bool
 	err      error
-	done     chan struct{} // gets a value when there is an answer, or lead is set
-	lead     bool          // its caller is to ask for all who wait
+	done     chan struct{} // gets a value when there is an answer
 	gone     bool          // nobody waits for an answer
 	left     bool          // the caller has gone: what is taken is given back
 	sent     bool          // it has left the queue
@@ -92,30 +92,56 @@ func (t *take) look(state *plan.Cells, now int64) (refused bool) {
 	return refused
 }
 
-// enter puts a call into the lane, and sets the lane going if it stands still.
-func (p *Pipeline) enter(l *lane, t *take, u *update) {
+// enter puts a take into its lane, or beside it where nothing is coalesced, and
+// sees to it that it is served. at is the time now.
+func (p *Pipeline) enter(l *lane, t *take, at time.Duration) {
+	if p.o.NoCoalescing {
+		if l.hold(); !p.gathered(l, t) {
+			go func() {
+				defer l.put()
+				p.serve(l, t)
+			}()
+		}
+		return
+	}
 	l.mu.Lock()
-	defer l.mu.Unlock()
-	if t != nil {
-		l.takes = append(l.takes, t)
-	}
-	if u != nil {
-		l.updates = append(l.updates, u)
-	}
-	if !l.running {
-		l.running = true
-		l.hold()
+	l.takes = append(l.takes, t)
+	starts := l.starts()
+	turn := starts && l.paused(p, at) <= 0
+	l.mu.Unlock()
+	if starts && !(turn && p.gathered(l, nil)) {
 		go p.run(l)
 	}
 }
 
-// wait returns when there is a value, and true; or when the take's caller gives
+// change puts an update into its lane.
+func (p *Pipeline) change(l *lane, u *update) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.updates = append(l.updates, u)
+	if l.starts() {
+		go p.run(l)
+	}
+}
+
+// starts reports whether the lane stood still, and sets it going for the caller,
+// who holds the lock.
+func (l *lane) starts() bool {
+	if l.running {
+		return false
+	}
+	l.running = true
+	l.hold()
+	return true
+}
+
+// wait returns when there is an answer, and true; or when the take's caller gives
 // up, or its time is over. at is the time now.
 //
 // A timer that is started and stopped for every call would be a tenth of what
 // the pipeline costs. So an alarm that was not needed rings all the same, at the
 // latest in the wait of some later call, which sets it anew.
-func (p *Pipeline) wait(ctx context.Context, t *take, at, until time.Duration, value <-chan struct{}) bool {
+func (p *Pipeline) wait(ctx context.Context, t *take, at, until time.Duration) bool {
 	for {
 		if t.rings == 0 || t.rings > until {
 			t.rings = until
@@ -127,7 +153,7 @@ func (p *Pipeline) wait(ctx context.Context, t *take, at, until time.Duration, v
 			}
 		}
 		select {
-		case <-value:
+		case <-t.done:
 			return true
 		case <-ctx.Done():
 			return false
@@ -148,20 +174,15 @@ func (t *take) ring() {
 	}
 }
 
-// leave is for a take whose caller does not wait any longer. It is too late for
-// one that has been answered.
+// leave is for a take whose caller does not wait any longer, and says why. It is
+// too late for one that has been answered.
 func (p *Pipeline) leave(ctx context.Context, l *lane, t *take, keep bool) (answered bool, err error) {
 	gone := ctx.Err()
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	select {
 	case <-t.done:
-		if !t.lead {
-			return true, t.err
-		}
-		t.lead = false // somebody else has to
-		l.hold()
-		go p.run(l)
+		return true, nil
 	default:
 	}
 	t.gone = true
@@ -245,17 +266,10 @@ func (l *lane) held(pending []*take, why error) {
 	}
 }
 
-// run serves a lane until nothing waits in it.
+// run serves a lane until nothing waits in it, or until the store asks it for
+// more. It may wait.
 func (p *Pipeline) run(l *lane) {
-	defer l.put()
-	for {
-		l.mu.Lock()
-		if len(l.takes) == 0 && len(l.updates) == 0 {
-			l.running = false
-			l.mu.Unlock()
-			return
-		}
-		l.mu.Unlock()
+	for again := true; again; {
 		if pause := l.pause(p); pause > 0 {
 			time.Sleep(pause)
 		}
@@ -276,18 +290,12 @@ func (p *Pipeline) run(l *lane) {
 		if asked {
 			takes = p.serve(l, nil)
 		}
-		l.wrote(p, began, takes)
+		again = p.goOn(l, began, takes)
 	}
 }
 
-// wrote says when the next write may go out after one for so many takes.
-func (l *lane) wrote(p *Pipeline, began time.Duration, takes int) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.pace(p, began, takes)
-}
-
-// pace is wrote for who holds the lock.
+// pace says when the next write may go out after one for so many takes. The
+// caller holds the lock.
 func (l *lane) pace(p *Pipeline, began time.Duration, takes int) {
 	l.next = began + l.gap
 	if takes > 1 {

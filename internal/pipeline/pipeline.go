@@ -39,28 +39,6 @@ type Applier interface {
 	Apply(ctx context.Context, item plan.Key, tries []plan.Write, state *plan.Cells) (applied int, now int64, err error)
 }
 
-// Starter is implemented by a store that can be asked without waiting for it. A
-// call that finds nobody else at its item then asks in its own goroutine.
-type Starter interface {
-	// Start is Apply that does not wait. Its trip is over by a time, and carries
-	// the values of ctx, not its end. tries must stay as they are until the
-	// answer is fetched. A nil Pending says that nothing was started: Apply does
-	// it.
-	Start(ctx context.Context, until time.Time, item plan.Key, tries []plan.Write) Pending
-}
-
-// Pending is a trip that Start began. Once, either its answer is fetched or it
-// is abandoned; nothing of it may be used after that.
-type Pending interface {
-	// Done has one value when there is an answer.
-	Done() <-chan struct{}
-	// Answer is what Apply returns, after the value has come from Done.
-	Answer(state *plan.Cells) (applied int, now int64, err error)
-	// Abandon is for who does not wait for that any longer, and says why. What
-	// was not sent is withdrawn; the error is Apply's.
-	Abandon(why error) error
-}
-
 // Options of a Pipeline. Store, Clock, Keep and Errors are required.
 type Options struct {
 	Store  Applier
@@ -100,7 +78,7 @@ type Pipeline struct {
 	lasted   atomic.Int64 // ns that the last trip took which found its item too busy
 	ahead    atomic.Int64 // of the store's time over this machine's, as last seen
 	asked    atomic.Bool
-	starter  Starter   // the store, if it is one
+	gatherer Gatherer  // the store, if it is one
 	takes    sync.Pool // of *take
 	services sync.Pool // of *service
 }
@@ -130,7 +108,7 @@ func New(o Options) *Pipeline {
 	}
 	o.Gap = max(o.Gap, 0)
 	p := &Pipeline{o: o, begun: time.Now()}
-	p.starter, _ = o.Store.(Starter)
+	p.gatherer, _ = o.Store.(Gatherer)
 	p.lanes.max = o.Items
 	p.breaker.off = o.NoBreaker
 	return p
@@ -231,31 +209,22 @@ func (p *Pipeline) forget(t *take) {
 // hold it.
 func (p *Pipeline) ask(ctx context.Context, at, until time.Duration, item plan.Key, t *take, keep bool) error {
 	l := p.lanes.get(item)
-	defer l.put()
 	if p.memo(l, t, at) {
+		l.put()
 		return nil
 	}
 	if err := p.admit(ctx, at); err != nil {
+		l.put()
 		return p.counted(err)
 	}
-	for leads := p.goes(l, t, at); ; leads, at = true, p.clock() {
-		if leads {
-			answered, err := p.lead(ctx, until, l, t, at, keep)
-			if answered || err != nil {
-				return p.counted(err)
-			}
-			at = p.clock()
+	p.enter(l, t, at)
+	l.put() // whoever serves the lane holds it
+	if !p.wait(ctx, t, at, until) {
+		if answered, err := p.leave(ctx, l, t, keep); !answered {
+			return p.counted(err)
 		}
-		if !p.wait(ctx, t, at, until, t.done) {
-			if answered, err := p.leave(ctx, l, t, keep); !answered || err != nil {
-				return p.counted(err)
-			}
-		}
-		if !t.lead {
-			return p.counted(t.err)
-		}
-		t.lead = false
 	}
+	return p.counted(t.err)
 }
 
 // Refuses reports whether the memo refuses a call, and then fills verdicts. A
@@ -338,7 +307,7 @@ func (p *Pipeline) Repay(ctx context.Context, f *Local, item plan.Key, now func(
 func (p *Pipeline) await(ctx context.Context, item plan.Key, u *update) error {
 	l := p.lanes.get(item)
 	defer l.put()
-	p.enter(l, nil, u)
+	p.change(l, u)
 	select {
 	case <-u.done:
 		return p.counted(u.err)

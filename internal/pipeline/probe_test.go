@@ -1,7 +1,6 @@
 package pipeline
 
 import (
-	"context"
 	"errors"
 	"testing"
 	"testing/synctest"
@@ -10,11 +9,10 @@ import (
 	"github.com/weirlabs/weir/internal/plan"
 )
 
-// unconnected is a store that could be asked without waiting for it, if only it
-// had a connection.
+// unconnected is a store that would gather, if only it had a connection.
 type unconnected struct{ Applier }
 
-func (unconnected) Start(context.Context, time.Time, plan.Key, []plan.Write) Pending { return nil }
+func (unconnected) Gather(Question) bool { return false }
 
 // R07: a store that comes back is found well within two seconds, also when a call
 // that may try it can't be asked in its caller's goroutine.
@@ -22,7 +20,7 @@ func TestR07_ProbeThatGoesOnInAnotherGoroutine(t *testing.T) {
 	for _, o := range []Options{{}, {NoCoalescing: true}} {
 		inBubble(t, o, func(b *bench) {
 			s := spec(b.T, "q", "quota 100000/h")
-			b.starter = unconnected{b.o.Store}
+			b.gatherer = unconnected{b.o.Store}
 			dead := true
 			b.store.lost = func(int, []plan.Write) error {
 				if dead {

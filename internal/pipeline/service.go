@@ -15,7 +15,9 @@ type service struct {
 	p       *Pipeline
 	l       *lane
 	ctx     context.Context // of its trips; nil while nobody may be kept waiting
-	until   time.Duration   // when its time is over, on the pipeline's clock
+	turn    *turn           // at a store that gathers, or nil
+	began   time.Duration   // on the pipeline's clock
+	until   time.Duration   // when its time is over, by that
 	pending []*take         // those without an answer
 	takes   int             // with an answer or without
 	batch   batch           // those of them that go out next
@@ -30,7 +32,7 @@ type service struct {
 	vain    int             // writes that did not hold, one after the other
 	write   [2]plan.Write   // what is offered: the first offered of them
 	offered int
-	trip    outcome // of the caller's goroutine
+	trip    outcome // of a turn
 	later   []total // scratch of allow
 }
 
@@ -40,8 +42,9 @@ func (p *Pipeline) service(l *lane, began time.Duration, alone *take) *service {
 	if s == nil {
 		s = &service{p: p}
 	}
-	s.l, s.until, s.most = l, began+p.Deadline(), maxBatch
+	s.l, s.began, s.until, s.most = l, began, began+p.Deadline(), maxBatch
 	s.clock = p.o.Clock()
+	s.trip = outcome{began: began, until: s.until, sent: s.clock}
 	s.now = s.clock + p.ahead.Load()
 	l.mu.Lock()
 	s.known.CopyFrom(&l.state)
@@ -70,7 +73,7 @@ func (s *service) end() {
 	s.batch.reset()
 	clear(s.pending[:cap(s.pending)])
 	clear(s.later[:cap(s.later)])
-	s.ctx, s.l = nil, nil
+	s.ctx, s.l, s.turn = nil, nil, nil
 	s.fresh, s.took, s.busy, s.vain = false, false, false, 0
 	s.p.services.Put(s)
 }

@@ -3,7 +3,6 @@ package pipeline
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -101,40 +100,35 @@ func (s *items) trips() int {
 	return len(s.log)
 }
 
-// starter is a store that can be asked without waiting for it.
-type starter struct{ Applier }
+// gatherer is a store that asks for what is to be sent, in a goroutine of its own.
+type gatherer struct{ Applier }
 
-func (s starter) Start(ctx context.Context, until time.Time, item plan.Key, tries []plan.Write) Pending {
-	ctx, cancel := context.WithDeadline(context.WithoutCancel(ctx), until)
-	a := &pending{done: make(chan struct{}, 1), cancel: cancel}
+func (s gatherer) Gather(q Question) bool {
 	go func() {
-		a.applied, a.now, a.err = s.Apply(ctx, item, tries, &a.state)
-		a.done <- struct{}{}
+		a, ok := q.Ask()
+		if !ok {
+			return
+		}
+		ctx, cancel := context.WithDeadline(context.WithoutCancel(a.Context), a.Until)
+		defer cancel()
+		var r reply
+		r.applied, r.now, r.err = s.Apply(ctx, a.Item, a.Tries, &r.state)
+		q.Answered(&r)
 	}()
-	return a
+	return true
 }
 
-type pending struct {
-	done    chan struct{}
-	cancel  func()
+// reply is an [Answer].
+type reply struct {
 	state   plan.Cells
 	applied int
 	now     int64
 	err     error
 }
 
-func (a *pending) Done() <-chan struct{} { return a.done }
-
-func (a *pending) Answer(state *plan.Cells) (int, int64, error) {
-	a.cancel()
-	state.CopyFrom(&a.state)
-	return a.applied, a.now, a.err
-}
-
-func (a *pending) Abandon(why error) error {
-	a.cancel()
-	<-a.done
-	return fmt.Errorf("%w: %w", errUnknown, why)
+func (r *reply) Read(state *plan.Cells) (int, int64, error) {
+	state.CopyFrom(&r.state)
+	return r.applied, r.now, r.err
 }
 
 // bench is a pipeline on a store, in a bubble of time.
@@ -151,7 +145,7 @@ type bench struct {
 func inBubble(t *testing.T, o Options, test func(b *bench)) {
 	t.Helper()
 	inBubbleOn(t, o, func(s *items) Applier { return s }, test)
-	inBubbleOn(t, o, func(s *items) Applier { return starter{s} }, test)
+	inBubbleOn(t, o, func(s *items) Applier { return gatherer{s} }, test)
 }
 
 func inBubbleOn(t *testing.T, o Options, as func(*items) Applier, test func(b *bench)) {

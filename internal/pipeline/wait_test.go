@@ -12,11 +12,11 @@ import (
 func TestAlarmOfAnEarlierWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := &Pipeline{begun: time.Now()}
-		again := new(take)
 		value := make(chan struct{}, 1)
+		again := &take{done: value}
 		wait := func(d time.Duration) (answered bool, took time.Duration) {
 			began := p.clock()
-			answered = p.wait(context.Background(), again, began, began+d, value)
+			answered = p.wait(context.Background(), again, began, began+d)
 			return answered, p.clock() - began
 		}
 		const ms = time.Millisecond
@@ -43,7 +43,7 @@ func TestAlarmOfAnEarlierWait(t *testing.T) {
 		}
 		ctx, cancel := context.WithCancel(context.Background())
 		cancel()
-		if p.wait(ctx, again, p.clock(), p.clock()+time.Minute, value) {
+		if p.wait(ctx, again, p.clock(), p.clock()+time.Minute) {
 			t.Error("a caller who has gone was told that there is a value")
 		}
 	})
