@@ -174,9 +174,10 @@ func inMemory(_ *testing.T, c *clock) kept {
 	return kept{name: "memstore", store: memstore.New(memstore.Options{Now: c.now})}
 }
 
-// inFile reads with bbolt: a value is 8 bytes, then for each field a number of a
-// name with a bit for a window, the window, and the value, as varints; then 4
-// bytes of checksum.
+// inFile reads with bbolt: items stand in packs, behind 8 bytes, each with its
+// key and payload behind the sizes of both. A payload is 8 bytes, then for each
+// field a number of a name with a bit for a window, the window, and the value, as
+// varints. A pack ends in 4 bytes of checksum.
 func inFile(t *testing.T, c *clock) kept {
 	path := filepath.Join(t.TempDir(), "weir.db")
 	store, err := boltstore.Open(path, boltstore.Options{Now: c.now})
@@ -191,11 +192,23 @@ func inFile(t *testing.T, c *clock) kept {
 		defer db.Close()
 		fields := map[string]int64{}
 		err = db.View(func(tx *bolt.Tx) error {
-			value := tx.Bucket([]byte("items")).Get([]byte(key.String()))
-			if len(value) < 12 {
-				return fmt.Errorf("the item of %v has %d bytes", key, len(value))
+			var item []byte
+			err := tx.Bucket([]byte("items")).ForEach(func(_, pack []byte) error {
+				for rest := pack[8 : len(pack)-4]; len(rest) > 0; {
+					size, n := binary.Uvarint(rest)
+					its, behind := string(rest[n:n+int(size)]), rest[n+int(size):]
+					end := 4 + binary.BigEndian.Uint32(behind)
+					if its == key.String() {
+						item = behind[4:end]
+					}
+					rest = behind[end:]
+				}
+				return nil
+			})
+			if err != nil || len(item) < 8 {
+				return fmt.Errorf("the item of %v has %d bytes, %v", key, len(item), err)
 			}
-			for rest := value[8 : len(value)-4]; len(rest) > 0; {
+			for rest := item[8:]; len(rest) > 0; {
 				tag, n := binary.Uvarint(rest)
 				rest = rest[n:]
 				text := tx.Bucket([]byte("names")).Get(binary.BigEndian.AppendUint32(nil, uint32(tag>>1)))

@@ -7,7 +7,8 @@
 //
 //   - [SyncInterval] answers at once and writes every half second. A process
 //     that is killed, or a machine that loses power, loses at most the takes of
-//     the last second: that much can be taken once more, and no more than it.
+//     the last second, if the disk needs no more than half of it for a write:
+//     that much can be taken once more, and no more than it.
 //   - [SyncAlways] answers when the take is on the disk. Takes that arrive during
 //     one write share the next: see docs/decisions/0006-bolt-file.md for what
 //     that costs. No answered take is ever lost.

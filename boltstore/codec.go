@@ -7,7 +7,7 @@ import (
 )
 
 // What is in a file. Four buckets: "weir" with the header, "names" with the
-// names of fields, "items" and "records".
+// names of fields, "items" with packs of items, and "records".
 //
 // bbolt checks nothing of what it reads but the two pages with its roots: a
 // flipped bit elsewhere could lose a branch of the tree, or show an old one,
@@ -23,22 +23,23 @@ var (
 	keyHead       = []byte("header")
 )
 
-const formatVersion = 1
+const formatVersion = 2
 
 // head is the header of a file.
 type head struct {
-	items, names, records uint64
+	packs, names, records uint64
 	sum                   uint64 // of the seals of all of them, modulo 2^64
 	seen                  int64  // the latest of all times that the store has told
 	version               uint64 // of the record that was written last
+	stamp                 uint64 // of the packs that were written last
 }
 
-const headSize = 4 + 6*8
+const headSize = 4 + 7*8
 
 func (h *head) encode() []byte {
 	b := make([]byte, 0, headSize+4)
 	b = binary.BigEndian.AppendUint32(b, formatVersion)
-	for _, v := range []uint64{h.items, h.names, h.records, h.sum, uint64(h.seen), h.version} {
+	for _, v := range []uint64{h.packs, h.names, h.records, h.sum, uint64(h.seen), h.version, h.stamp} {
 		b = binary.BigEndian.AppendUint64(b, v)
 	}
 	return binary.BigEndian.AppendUint32(b, crc32.Checksum(b, castagnoli()))
@@ -46,6 +47,7 @@ func (h *head) encode() []byte {
 
 var (
 	errHead  = errors.New("the header is damaged")
+	errOlder = errors.New("the file was written by a version before the first release of weir: move it away, and all start over")
 	errNewer = errors.New("the file was written by a newer version of weir: use that version")
 )
 
@@ -53,17 +55,20 @@ func decodeHead(b []byte) (h head, err error) {
 	if len(b) < 8 || binary.BigEndian.Uint32(b[len(b)-4:]) != crc32.Checksum(b[:len(b)-4], castagnoli()) {
 		return h, errHead
 	}
-	if v := binary.BigEndian.Uint32(b); v > formatVersion {
+	switch v := binary.BigEndian.Uint32(b); {
+	case v > formatVersion:
 		return h, errNewer
+	case v < formatVersion:
+		return h, errOlder
 	}
 	if len(b) != headSize+4 {
 		return h, errHead
 	}
-	var v [6]uint64
+	var v [7]uint64
 	for i := range v {
 		v[i] = binary.BigEndian.Uint64(b[4+8*i:])
 	}
-	return head{items: v[0], names: v[1], records: v[2], sum: v[3], seen: int64(v[4]), version: v[5]}, nil
+	return head{packs: v[0], names: v[1], records: v[2], sum: v[3], seen: int64(v[4]), version: v[5], stamp: v[6]}, nil
 }
 
 func castagnoli() *crc32.Table { return crc32.MakeTable(crc32.Castagnoli) }
@@ -71,18 +76,14 @@ func castagnoli() *crc32.Table { return crc32.MakeTable(crc32.Castagnoli) }
 // sealSize is how many bytes of a seal stand behind the value itself.
 const sealSize = 4
 
-// seal is a checksum of one key and value in their bucket (64-bit FNV-1a, then
-// the finaliser of MurmurHash3, so that sums of seals are spread over all bits).
-func seal[K, V []byte | string](bucket byte, key K, payload V) uint64 {
-	const prime = 1099511628211
-	h := (uint64(14695981039346656037) ^ uint64(bucket)) * prime
-	h = (h ^ uint64(len(key))) * prime
-	for i := range len(key) {
-		h = (h ^ uint64(key[i])) * prime
-	}
-	for i := range len(payload) {
-		h = (h ^ uint64(payload[i])) * prime
-	}
+// seal is a checksum of one key and value in their bucket: two of the CRCs that
+// processors compute by themselves, then the finaliser of MurmurHash3, so that
+// sums of seals are spread over all bits.
+func seal(bucket byte, key, payload []byte) uint64 {
+	start := uint32(bucket)<<24 | uint32(len(key))
+	a := crc32.Update(crc32.Update(start, castagnoli(), key), castagnoli(), payload)
+	b := crc32.Update(crc32.Update(start, crc32.IEEETable, key), crc32.IEEETable, payload)
+	h := uint64(a)<<32 | uint64(b)
 	h = (h ^ h>>33) * 0xff51afd7ed558ccd
 	h = (h ^ h>>33) * 0xc4ceb9fe1a85ec53
 	return h ^ h>>33
@@ -100,7 +101,7 @@ func unseal(bucket byte, key, value []byte) (payload []byte, sum uint64, ok bool
 }
 
 // stored is a payload with its seal behind it, and the seal.
-func stored[K []byte | string](bucket byte, key K, payload []byte) (value []byte, sum uint64) {
+func stored(bucket byte, key, payload []byte) (value []byte, sum uint64) {
 	sum = seal(bucket, key, payload)
 	return binary.BigEndian.AppendUint32(payload, uint32(sum)), sum
 }

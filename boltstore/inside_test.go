@@ -127,9 +127,9 @@ func TestDamageInUse(t *testing.T) {
 	}
 	err = s.db.Update(func(tx *bolt.Tx) error {
 		b := tx.Bucket(bucketItems)
-		v := bytes.Clone(b.Get([]byte(key.String())))
+		v := bytes.Clone(b.Get(packKey(0)))
 		v[3] ^= 1
-		return b.Put([]byte(key.String()), v)
+		return b.Put(packKey(0), v)
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -164,28 +164,30 @@ func TestGuarded(t *testing.T) {
 	}
 }
 
-// A newer version's file is not taken for a damaged one.
-func TestNewerFile(t *testing.T) {
-	b := new(head).encode()
-	b = b[:len(b)-4]
-	binary.BigEndian.PutUint32(b, formatVersion+1)
-	b = append(b, "more"...)
-	b = binary.BigEndian.AppendUint32(b, crc32.Checksum(b, castagnoli()))
-	path := filepath.Join(t.TempDir(), "weir.db")
-	err := replace(path, false, func(db *bolt.DB) error {
-		return db.Update(func(tx *bolt.Tx) error {
-			c, err := tx.CreateBucket(bucketHead)
-			if err != nil {
-				return err
-			}
-			return c.Put(keyHead, b)
+// Another version's file is not taken for a damaged one.
+func TestOtherVersions(t *testing.T) {
+	for version, hint := range map[uint32]string{formatVersion + 1: "newer version", formatVersion - 1: "before the first release"} {
+		b := new(head).encode()
+		b = b[:len(b)-4]
+		binary.BigEndian.PutUint32(b, version)
+		b = append(b, "more"...)
+		b = binary.BigEndian.AppendUint32(b, crc32.Checksum(b, castagnoli()))
+		path := filepath.Join(t.TempDir(), "weir.db")
+		err := replace(path, false, func(db *bolt.DB) error {
+			return db.Update(func(tx *bolt.Tx) error {
+				c, err := tx.CreateBucket(bucketHead)
+				if err != nil {
+					return err
+				}
+				return c.Put(keyHead, b)
+			})
 		})
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := Open(path, Options{}); err == nil || !strings.Contains(err.Error(), "newer version") {
-		t.Errorf("%v; want the hint at a newer version", err)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := Open(path, Options{}); err == nil || !strings.Contains(err.Error(), hint) {
+			t.Errorf("%v; want the hint at a version: %s", err, hint)
+		}
 	}
 }
 

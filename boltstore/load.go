@@ -14,7 +14,8 @@ import (
 // contents is what a reader of a file is told, names before items. Any func may
 // be nil, and the bytes are valid until it returns.
 type contents struct {
-	head   func(*found) error // the header was read, and no item yet
+	head   func(*found) error                      // the header was read, and no item yet
+	pack   func(number uint32, stamp uint64) error // its items follow
 	item   func(key, payload []byte) error
 	record func(key []byte, r record) error
 	fault  func(fault) error // what is wrong; an error ends the reading
@@ -84,16 +85,16 @@ func read(r io.ReaderAt, size int64, to contents) (*found, error) {
 		return nil, err
 	}
 	f.pages = w.used
-	if counted != (head{f.items, f.head.names, f.records, f.sum, f.seen, f.version}) {
-		return f, to.fault(fault{what: fmt.Sprintf("does not hold what was written: there are %d items of %d, %d names of %d and %d records of %d, or some are not the newest",
-			counted.items, f.items, counted.names, f.head.names, counted.records, f.records)})
+	if counted != (f.head) {
+		return f, to.fault(fault{what: fmt.Sprintf("does not hold what was written: there are %d packs of items of %d, %d names of %d and %d records of %d, or some are not the newest",
+			counted.packs, f.packs, counted.names, f.head.names, counted.records, f.records)})
 	}
 	return f, nil
 }
 
 // count reads the three buckets of values, and returns the header that they should have.
 func (f *found) count(w *walker, buckets map[string][]byte, to contents) (head, error) {
-	counted := head{seen: f.seen, version: f.version}
+	counted := head{seen: f.seen, version: f.version, stamp: f.stamp}
 	each := func(bucket []byte, n *uint64, do func(key, payload []byte) error) error {
 		value, ok := buckets[string(bucket)]
 		if !ok {
@@ -118,14 +119,23 @@ func (f *found) count(w *walker, buckets map[string][]byte, to contents) (head, 
 	})
 	if err == nil {
 		f.names.saved = len(f.names.all)
-		err = each(bucketItems, &counted.items, func(key, payload []byte) error {
-			if !f.sound(payload) {
-				return to.fault(fault{what: fmt.Sprintf("holds an item, number %d, that can't be read", counted.items)})
+		err = each(bucketItems, &counted.packs, func(key, payload []byte) error {
+			if len(key) != 4 || binary.BigEndian.Uint32(key) >= maxPacks || !f.sound(payload) {
+				return to.fault(fault{what: fmt.Sprintf("holds a pack of items, number %d, that can't be read", counted.packs)})
 			}
-			if to.item == nil {
-				return nil
+			if to.pack != nil {
+				if err := to.pack(binary.BigEndian.Uint32(key), binary.BigEndian.Uint64(payload)); err != nil {
+					return err
+				}
 			}
-			return to.item(key, payload)
+			for rest := payload[stampSize:]; len(rest) > 0 && to.item != nil; {
+				var key, item []byte
+				key, item, rest, _ = cutItem(rest)
+				if err := to.item(key, item); err != nil {
+					return err
+				}
+			}
+			return nil
 		})
 	}
 	if err == nil {
@@ -143,17 +153,23 @@ func (f *found) count(w *walker, buckets map[string][]byte, to contents) (head, 
 	return counted, err
 }
 
-// sound reports whether an item's payload can be read to its end.
+// sound reports whether the items of a pack can be read to their ends.
 func (f *found) sound(payload []byte) bool {
-	if len(payload) < 8 {
+	if len(payload) < stampSize {
 		return false
 	}
-	for b := payload[8:]; len(b) > 0; {
-		c, rest, ok := cutCell(b)
-		if !ok || !f.names.fits(c) {
+	for rest := payload[stampSize:]; len(rest) > 0; {
+		var item []byte
+		var ok bool
+		if _, item, rest, ok = cutItem(rest); !ok || len(item) < 8 {
 			return false
 		}
-		b = rest
+		for b := item[8:]; len(b) > 0; {
+			var c cell
+			if c, b, ok = cutCell(b); !ok || !f.names.fits(c) {
+				return false
+			}
+		}
 	}
 	return true
 }
@@ -165,6 +181,7 @@ func stop(f fault) error { return f }
 func (s *Store) load() (txid uint64, err error) {
 	var f *found
 	var now int64
+	var in uint32 // the pack that is read
 	err = reading(s.path, func(r *os.File, size int64) (err error) {
 		f, err = read(r, size, contents{
 			fault: stop,
@@ -174,8 +191,13 @@ func (s *Store) load() (txid uint64, err error) {
 				s.start(f.names)
 				return nil
 			},
+			pack: func(number uint32, stamp uint64) error {
+				in = number
+				s.packs.at(number).stamp = stamp
+				return nil
+			},
 			item: func(key, payload []byte) error {
-				s.take(key, payload, now)
+				s.take(in, key, payload, now)
 				return nil
 			},
 			record: func(key []byte, r record) error {
@@ -196,22 +218,38 @@ func (s *Store) load() (txid uint64, err error) {
 	for i := range s.shards {
 		s.shards[i].loaded()
 	}
+	s.packs.loaded()
 	return f.meta.txid, nil
 }
 
-// take takes up an item that was read.
-func (s *Store) take(key, payload []byte, now int64) {
+// take takes up an item of a pack that was read.
+func (s *Store) take(number uint32, key, payload []byte, now int64) {
+	p := s.packs.all[number]
 	text, mine := strings.CutPrefix(string(key), s.prefix)
 	if !mine {
+		b, at := appendItem(p.others, "", text)
+		p.others = append(b, payload...)
+		endItem(p.others, at)
 		return
 	}
 	item := plan.KeyFromText(text)
-	sh := s.shard(item)
 	if idleOf(payload) <= now || !item.Valid() {
-		sh.gone = append(sh.gone, text)
+		s.packs.soil(number)
 		return
 	}
-	sh.load(item, payload)
+	i := int(item.Hash() >> s.shift)
+	sh := &s.shards[i]
+	if n, found := sh.Find(item); found {
+		if s.packs.all[sh.home[n]-1].stamp > p.stamp {
+			s.packs.soil(number)
+			return
+		}
+		e := sh.Entry(n)
+		sh.dropped(n, e)
+		sh.Remove(n, e.Cells.Extra())
+	}
+	p.members = append(p.members, refOf(i, sh.load(item, payload, number)))
+	p.bytes += len(key) + len(payload)
 }
 
 // idleOf is the time from which an item means nothing any more.

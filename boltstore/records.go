@@ -78,7 +78,7 @@ func (p *put) do(t *transaction, now int64) error {
 	}
 	t.head.version++
 	r := record{t.head.version, p.expiresAt, p.value}
-	return t.put(bucketRecords, p.key, r.encode())
+	return t.put(bucketRecords, k, r.encode(), 0)
 }
 
 // Put implements weir.Records. It returns when the file has the record.
@@ -162,7 +162,7 @@ func (t *transaction) expire(keys []string, now int64) error {
 		if r, ok := readRecord(k, t.tx.Bucket(bucketRecords).Get(k)); !ok || !r.over(now) {
 			continue
 		}
-		if err := t.put(bucketRecords, key, nil); err != nil {
+		if err := t.put(bucketRecords, k, nil, 0); err != nil {
 			return err
 		}
 	}

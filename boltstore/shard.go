@@ -20,9 +20,13 @@ type shard struct {
 	at    int64      // when it was locked
 
 	marks   []mark             // by number of an entry
+	home    []uint32           // by number of an entry, the number of its pack plus 1; 0: it is not in the file
 	dirty   []uint32           // entries that are marked dirty, and some that are gone
-	gone    []string           // keys whose items are to leave the file
+	spare   []uint32           // memory for dirty
+	gone    []left             // entries that had a pack
 	foreign map[uint32]foreign // what entries hold that this process can't read
+
+	touched byte // so that touch is not for nothing
 
 	_ [64]byte
 }
@@ -33,8 +37,10 @@ type mark uint8
 const (
 	isDirty   mark = 1 << iota // in dirty
 	isForeign                  // in foreign
-	isStored                   // perhaps in the file
 )
+
+// left is an entry that was dropped, and the pack that it leaves.
+type left struct{ n, pack uint32 }
 
 // foreign is the fields of limits that this process has not built: they stay as
 // they are until it builds them, or until they mean nothing any more.
@@ -63,9 +69,10 @@ func (sh *shard) idleAt(n uint32, e *table.Entry, now int64) int64 {
 }
 
 // dropped is told of entries that the table gives up, and of removed ones.
-func (sh *shard) dropped(n uint32, e *table.Entry) {
-	if sh.marks[n]&isStored != 0 {
-		sh.gone = append(sh.gone, e.Key.String())
+func (sh *shard) dropped(n uint32, _ *table.Entry) {
+	if sh.home[n] != 0 {
+		sh.gone = append(sh.gone, left{n, sh.home[n] - 1})
+		sh.home[n] = 0
 	}
 	if sh.marks[n]&isForeign != 0 {
 		sh.Grew(-len(sh.foreign[n].cells))
@@ -77,22 +84,23 @@ func (sh *shard) dropped(n uint32, e *table.Entry) {
 // markable makes room for the marks of an entry.
 func (sh *shard) markable(n uint32) {
 	for int(n) >= len(sh.marks) {
-		sh.marks = append(sh.marks, 0)
+		sh.marks, sh.home = append(sh.marks, 0), append(sh.home, 0)
 	}
 }
 
-// load takes up an item of the file.
-func (sh *shard) load(key weir.Key, payload []byte) {
+// load takes up an item of a pack of the file.
+func (sh *shard) load(key weir.Key, payload []byte, pack uint32) (n uint32) {
 	var cells weir.Cells
 	rest := sh.names.split(payload[8:], &cells)
-	n := sh.Add(key, cells)
+	n = sh.Add(key, cells)
 	sh.markable(n)
-	sh.marks[n] |= isStored
+	sh.home[n] = pack + 1
 	if len(rest) > 0 {
 		sh.foreign[n] = foreign{rest, idleOf(payload)}
 		sh.marks[n] |= isForeign
 		sh.Grew(len(rest))
 	}
+	return n
 }
 
 // loaded raises the bounds to what the file holds and some more: nothing of it
@@ -205,101 +213,70 @@ func (sh *shard) unlock(item weir.Key, changed bool) (idle, live int) {
 	return 0, 0
 }
 
-// change is what becomes of one key of a bucket of the file.
-type change struct {
-	key     string
-	order   int    // of one key the last stands
-	payload []byte // nil: the item goes
-}
-
-// atOnce is how many items are put into words while a shard's lock is held.
+// atOnce is how many items are looked at while a shard's lock is held.
 const atOnce = 256
 
-// payloads is memory for many small values that live as long as one commit: one
-// piece for each would keep the garbage collector busier than the takes do.
-type payloads struct{ room []byte }
-
-const payloadRoom = 64 << 10
-
-// take gives a buffer that has room for an item of some fields; what is appended
-// to it must be given to keep.
-func (p *payloads) take() []byte {
-	if cap(p.room)-len(p.room) < 128 {
-		p.room = make([]byte, 0, payloadRoom)
-	}
-	return p.room[len(p.room):]
-}
-
-// keep takes what was appended to a buffer of take's, and room for its seal.
-func (p *payloads) keep(b []byte) []byte {
-	end := len(b) + sealSize
-	if cap(b) < end || cap(b) != cap(p.room)-len(p.room) {
-		return b // it outgrew the room, and has its own
-	}
-	p.room = p.room[:len(p.room)+end]
-	return b[:len(b):end]
-}
-
-// collect appends what is to be written of a shard and takes it off its lists.
-func (sh *shard) collect(list []change, memory *payloads, prefix string, now func() int64) []change {
+// collect marks the packs of what has changed, finds one for what had none, and
+// takes it all off the shard's lists.
+func (sh *shard) collect(shard int, p *packs, now func() int64) {
 	sh.Lock()
-	for _, key := range sh.gone {
-		list = append(list, change{prefix + key, len(list), nil})
-	}
-	sh.gone = nil
 	dirty := sh.dirty
-	sh.dirty = nil
-	sh.Unlock()
-	for len(dirty) > 0 {
-		some := dirty[:min(atOnce, len(dirty))]
-		dirty = dirty[len(some):]
-		sh.Lock()
+	sh.dirty, sh.spare = sh.spare[:0], nil
+	for rest := dirty; ; {
+		// First, because a number below may have been of one of these.
+		for _, l := range sh.gone {
+			p.remove(l.pack, refOf(shard, l.n))
+		}
+		sh.gone = sh.gone[:0]
+		some := rest[:min(atOnce, len(rest))]
+		rest = rest[len(some):]
 		at := now()
 		for _, n := range some {
 			sh.marks[n] &^= isDirty
-			e := sh.Entry(n)
-			if !e.Key.Valid() {
+			if sh.home[n] != 0 {
+				p.soil(sh.home[n] - 1)
 				continue
 			}
-			switch b := sh.encode(memory, n, e, at); {
-			case b != nil:
-				list = append(list, change{prefix + e.Key.String(), len(list), b})
-				sh.marks[n] |= isStored
-			case sh.marks[n]&isStored != 0:
-				list = append(list, change{prefix + e.Key.String(), len(list), nil})
-				sh.marks[n] &^= isStored
+			// What means nothing any more, as it does soon where a limit refills
+			// fast, never gets into the file.
+			if e := sh.Entry(n); e.Key.Valid() && sh.idleAt(n, e, at) > at {
+				sh.home[n] = p.place(refOf(shard, n), size(e)) + 1
+				p.soil(sh.home[n] - 1)
 			}
 		}
+		if len(rest) == 0 {
+			break
+		}
 		sh.Unlock()
+		sh.Lock()
 	}
-	return list
+	sh.spare = dirty[:0]
+	sh.Unlock()
 }
 
-// encode gives what the file is to hold of an entry: nothing if it means nothing
-// any more, as it does soon where a limit refills fast.
-func (sh *shard) encode(memory *payloads, n uint32, e *table.Entry, now int64) []byte {
-	idle := sh.idleAt(n, e, now)
-	if idle <= now {
-		return nil
+// size is about what an entry takes in a pack, and not less for most.
+func size(e *table.Entry) int { return len(e.Key.String()) + 13 + 28*e.Cells.Len() }
+
+// touch reads from the keys of entries. They lie all over the memory: to wait
+// for all of them at once takes less time than for one after the other.
+func (sh *shard) touch(entries []ref) {
+	for _, r := range entries {
+		if key := sh.Entry(r.number()).Key; key.Valid() {
+			sh.touched += key.String()[0]
+		}
 	}
-	b := binary.BigEndian.AppendUint64(memory.take(), uint64(idle))
+}
+
+// encode appends an entry with its key and payload.
+func (sh *shard) encode(b []byte, r *recent, prefix string, n uint32, e *table.Entry, idle int64) []byte {
+	b, at := appendItem(b, prefix, e.Key.String())
+	b = binary.BigEndian.AppendUint64(b, uint64(idle))
 	for slot := range e.Cells.All() {
-		b = appendCell(b, sh.names.cell(slot))
+		b = appendCell(b, r.cell(sh.names, slot))
 	}
 	if sh.marks[n]&isForeign != 0 {
 		b = append(b, sh.foreign[n].cells...)
 	}
-	return memory.keep(b)
-}
-
-// again puts a change that could not be written back onto the lists.
-func (sh *shard) again(item weir.Key) {
-	sh.Lock()
-	defer sh.Unlock()
-	if n, found := sh.Find(item); found {
-		sh.soil(n)
-		sh.marks[n] |= isStored
-		return
-	}
-	sh.gone = append(sh.gone, item.String())
+	endItem(b, at)
+	return b
 }

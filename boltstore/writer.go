@@ -1,18 +1,15 @@
 package boltstore
 
 import (
-	"cmp"
+	"bytes"
 	"context"
 	"errors"
 	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	bolt "go.etcd.io/bbolt"
-
-	"github.com/weirlabs/weir/internal/plan"
 )
 
 const (
@@ -21,7 +18,8 @@ const (
 	stallAfter = 5 * time.Second // of one commit: then takes fail until it ends
 	gatherFor  = 2 * time.Millisecond
 	sweepIn    = 120     // flushes in which all items are looked at for idle ones
-	perCommit  = 1 << 16 // changes in one transaction
+	perCommit  = 1 << 12 // packs in one transaction
+	maxWords   = 1 << 24 // bytes of memory that are kept for the next
 )
 
 // writer is the part of a Store that writes: one goroutine, one transaction at a
@@ -40,7 +38,10 @@ type writer struct {
 	gone chan struct{} // the goroutine has ended; last is set
 	last error
 
-	list     []change // memory for those of a commit
+	packs    packs
+	recent   recent
+	words    []byte   // memory for the packs of a transaction
+	list     []packed // as well
 	over     []string // keys of records whose time is over
 	overFrom []byte   // where the next look for such records starts
 	lastTook time.Duration
@@ -177,64 +178,67 @@ func (s *Store) flush() error {
 
 // commit writes everything that is dirty.
 func (s *Store) commit(puts []*put) error {
-	var memory payloads
-	list := s.list[:0]
 	for i := range s.shards {
-		list = s.shards[i].collect(list, &memory, s.prefix, s.clock.now)
+		s.shards[i].collect(i, &s.packs, s.clock.now)
 	}
-	defer func() {
-		if s.list = nil; cap(list) <= perCommit {
-			clear(list)
-			s.list = list[:0]
-		}
-	}()
-	slices.SortFunc(list, func(a, b change) int {
-		return cmp.Or(cmp.Compare(a.key, b.key), a.order-b.order)
-	})
+	// In the order of the tree, so that its pages are written one after the other.
+	slices.Sort(s.packs.dirty)
+	rest := s.packs.dirty
 	over := s.over
 	s.over = nil
-	_, newNames := s.names.unsaved()
-	rest := list
 	for first := true; first || len(rest) > 0; first = false {
 		some := rest[:min(perCommit, len(rest))]
 		if !first {
-			puts, over, newNames = nil, nil, nil
+			puts, over = nil, nil
 		}
-		if len(some) == 0 && len(puts) == 0 && len(over) == 0 && len(newNames) == 0 {
+		if len(some) == 0 && len(puts) == 0 && len(over) == 0 {
 			break
 		}
 		if err := s.transact(some, puts, over); err != nil {
-			for _, c := range rest {
-				item := plan.KeyFromText(strings.TrimPrefix(c.key, s.prefix))
-				s.shard(item).again(item)
-			}
+			s.packs.dirty = append(s.packs.dirty[:0], rest...)
 			s.over = over
 			return err
 		}
 		rest = rest[len(some):]
 	}
+	s.packs.dirty = s.packs.dirty[:0]
 	return nil
 }
 
 // transact is one transaction: all of it is in the file afterwards, or nothing.
-func (s *Store) transact(items []change, puts []*put, over []string) error {
-	from, newNames := s.names.unsaved()
+func (s *Store) transact(dirty []uint32, puts []*put, over []string) error {
 	var t *transaction
+	var from, to int
+	s.list = s.list[:0]
 	err := guarded(func() error {
 		return s.db.Update(func(tx *bolt.Tx) (err error) {
 			if t, err = begin(tx); err != nil {
 				return err
 			}
-			for i, n := range newNames {
-				if err := t.put(bucketNames, string(nameKey(from+i)), []byte(n.text)); err != nil {
+			t.head.stamp++
+			words := s.words[:0]
+			for _, number := range dirty {
+				var p packed
+				words, p = s.encode(words, number, t.head.stamp)
+				s.list = append(s.list, p)
+			}
+			if s.words = words; cap(words) > maxWords {
+				s.words = nil
+			}
+			for _, p := range s.list {
+				before := t.changes
+				if err := t.put(bucketItems, packKey(p.number), p.payload, stampSize); err != nil {
 					return err
 				}
-			}
-			for i, c := range items {
-				if i+1 < len(items) && items[i+1].key == c.key {
-					continue
+				if t.changes != before && p.items > 1 {
+					t.changes += uint64(p.items - 1) // each of its items is one
 				}
-				if err := t.put(bucketItems, c.key, c.payload); err != nil {
+			}
+			var newNames []name
+			from, newNames = s.names.unsaved()
+			to = from + len(newNames)
+			for i, n := range newNames {
+				if err := t.put(bucketNames, nameKey(from+i), []byte(n.text), 0); err != nil {
 					return err
 				}
 			}
@@ -254,15 +258,18 @@ func (s *Store) transact(items []change, puts []*put, over []string) error {
 			return t.head.save(tx)
 		})
 	})
-	if errors.Is(err, errNothing) {
-		return nil
+	if err != nil && !errors.Is(err, errNothing) {
+		return err
+	}
+	for _, p := range s.list {
+		s.packs.written(p.number, len(p.payload))
 	}
 	if err == nil {
-		s.names.save(from + len(newNames))
+		s.names.save(to)
 		s.commits.Add(1)
 		s.changes.Add(t.changes)
 	}
-	return err
+	return nil
 }
 
 // errNothing ends a transaction that would change nothing.
@@ -273,7 +280,6 @@ type transaction struct {
 	tx      *bolt.Tx
 	head    head
 	changes uint64
-	key     []byte // memory for one: bbolt copies it
 }
 
 func begin(tx *bolt.Tx) (*transaction, error) {
@@ -290,21 +296,20 @@ func begin(tx *bolt.Tx) (*transaction, error) {
 
 func (h *head) save(tx *bolt.Tx) error { return tx.Bucket(bucketHead).Put(keyHead, h.encode()) }
 
-// put stores a value, or removes it when the payload is nil.
-func (t *transaction) put(bucket []byte, key string, payload []byte) error {
+// put stores a value, or removes it when the payload is nil. One that is the
+// same but for its first bytes stays.
+func (t *transaction) put(bucket, k, payload []byte, but int) error {
 	b := t.tx.Bucket(bucket)
 	if b == nil {
 		return errDamaged
 	}
 	n := t.head.counter(bucket)
-	k := append(t.key[:0], key...)
-	t.key = k
 	if old := b.Get(k); old != nil {
 		was, sum, ok := unseal(bucket[0], k, old)
-		if !ok {
+		if !ok || len(was) < but {
 			return errDamaged
 		}
-		if payload != nil && string(was) == string(payload) {
+		if payload != nil && bytes.Equal(was[but:], payload[but:]) {
 			return nil
 		}
 		t.head.sum -= sum
@@ -327,7 +332,7 @@ func (h *head) counter(bucket []byte) *uint64 {
 	case bucketNames[0]:
 		return &h.names
 	case bucketItems[0]:
-		return &h.items
+		return &h.packs
 	}
 	return &h.records
 }
