@@ -26,7 +26,7 @@ func onRedis(b *testing.B, r *report.Report) {
 	const keys = 10_000
 	ctx := context.Background()
 	server := redistest.Start(b, redistest.Options{})
-	speed := report.Section{Title: "On Redis", Intro: "Decisions a second in a closed loop, client and server on the same processors; 10,000 keys (Zipf, s = 1.1). \"Every call asks\" is NoCoalescing: each call is a write of its own, and nothing is remembered. As it comes, weir sends calls for one key together and remembers a refusal for a second at most. The first floor sends what weir sends, recorded, with every argument prepared; the second is a script that decides with a single integer. Both go through the same client."}
+	speed := report.Section{Title: "On Redis", Intro: "Decisions a second in a closed loop, client and server on the same processors; 10,000 keys (Zipf, s = 1.1). \"Every call asks\" is NoCoalescing: each call is a write of its own, and nothing is remembered. As it comes, weir sends calls for one key together and remembers a refusal for a second at most. The first floor sends, for every call, the script that weir sends for one, recorded, with every argument prepared; the second a script that decides with a single integer. Both go through the same client, a script for each call, as anybody sends one; weir has calls that wait at the same time share a script, and so can be above its floor."}
 	wait := report.Section{Title: "On Redis, waiting", Intro: "The time within which 99 of 100 decisions of the table above were answered."}
 	names := inproc.Keys(keys)
 	for _, want := range []bool{true, false} {
