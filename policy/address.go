@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/weirlabs/weir"
+	"github.com/weirlabs/weir/internal/plan"
 )
 
 // client finds who is calling: the socket's peer, or, where a trusted proxy
@@ -14,17 +15,18 @@ import (
 // trusted itself. An entry that cannot be read ends the walk, and so does a
 // missing one: the hop that should have reported is the caller, because nothing to
 // its left can be believed.
-func (d *addressing) client(peer netip.Addr, forwarded []string) netip.Addr {
-	hop, _ := d.walk(peer, forwarded)
+func (d *addressing) client(a *Attributes) netip.Addr {
+	hop, _ := d.walk(a)
 	return hop
 }
 
 // walk is client, and says how many entries it believed.
-func (d *addressing) walk(peer netip.Addr, forwarded []string) (hop netip.Addr, n int) {
-	hop = clean(peer)
+func (d *addressing) walk(a *Attributes) (hop netip.Addr, n int) {
+	hop = clean(a.Peer)
 	if d.proxies == nil || !hop.IsValid() || !d.proxies.Contains(hop) {
 		return hop, 0
 	}
+	forwarded := a.Header["X-Forwarded-For"]
 	for i := len(forwarded) - 1; i >= 0; i-- {
 		field := forwarded[i]
 		for more := true; more; {
@@ -95,9 +97,10 @@ func (d *addressing) appendID(b []byte, a netip.Addr) []byte {
 	return a.AppendTo(b)
 }
 
+// key is the key that NewKey makes of an address, of which it would escape nothing.
 func (d *addressing) key(a netip.Addr) weir.Key {
-	var room [48]byte // the id needs no string of its own: NewKey does not keep it
-	return weir.NewKey(addressKind, string(d.appendID(room[:0], a)))
+	var room [48]byte
+	return plan.KeyFromText(string(d.appendID(append(room[:0], addressKind+"#"...), a)))
 }
 
 // normalHost is a host as it is compared: in lower case, without a port and

@@ -8,6 +8,8 @@ import (
 
 	"github.com/gaissmai/bart"
 	"pgregory.net/rapid"
+
+	"github.com/weirlabs/weir"
 )
 
 // usual is how addresses are written where the file says nothing of it.
@@ -19,6 +21,11 @@ func proxies(cidrs ...string) *bart.Lite {
 		t.Insert(netip.MustParsePrefix(c))
 	}
 	return t
+}
+
+// forwarded is a request of which a peer reports where it came from.
+func forwarded(peer string, fields ...string) *Attributes {
+	return &Attributes{Peer: netip.MustParseAddr(peer), Header: map[string][]string{"X-Forwarded-For": fields}}
 }
 
 func TestClientAddress(t *testing.T) {
@@ -54,7 +61,7 @@ func TestClientAddress(t *testing.T) {
 		{"tabs and spaces", "10.0.0.1", []string{" 1.1.1.1 ,\t198.51.100.7 "}, "198.51.100.7"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			if got := (&addressing{proxies: ours}).client(netip.MustParseAddr(c.peer), c.fields); got.String() != c.want {
+			if got := (&addressing{proxies: ours}).client(forwarded(c.peer, c.fields...)); got.String() != c.want {
 				t.Errorf("got %s, want %s", got, c.want)
 			}
 		})
@@ -129,6 +136,19 @@ func TestCase_B080_TranslatedAddressesStayApart(t *testing.T) {
 			t.Errorf("%s is %s in keys, want %s", s, got, want)
 		}
 	}
+}
+
+func TestAddressKeysAreThoseOfNewKey(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		b := rapid.SliceOfN(rapid.Byte(), 16, 16).Draw(t, "address")
+		v6, _ := netip.AddrFromSlice(b)
+		v4, _ := netip.AddrFromSlice(b[:4])
+		for _, a := range []netip.Addr{v6, v6.WithZone("eth0"), v4, netip.AddrFrom16(v4.As16()), {}} {
+			if got, want := usual.key(a), weir.NewKey(addressKind, usual.id(a)); got != want {
+				t.Errorf("the key of %s is %s, want %s", a, got, want)
+			}
+		}
+	})
 }
 
 func TestCase_B082_B083_OneSubscriberOneKey(t *testing.T) {
@@ -213,7 +233,7 @@ func FuzzForwarded(f *testing.F) {
 	f.Fuzz(func(t *testing.T, s string) {
 		// The last entry that is not ours, or a hop of ours: never what stands
 		// to the left of an address that is not ours.
-		got := (&addressing{proxies: ours}).client(netip.MustParseAddr("10.0.0.1"), []string{"6.6.6.6, 7.7.7.7," + s})
+		got := (&addressing{proxies: ours}).client(forwarded("10.0.0.1", "6.6.6.6, 7.7.7.7,"+s))
 		if !got.IsValid() || got.String() == "6.6.6.6" {
 			t.Fatalf("%q: %v", s, got)
 		}

@@ -54,7 +54,7 @@ func (p *Policy) explain(a *Attributes, id Identity, unknown *RequestError) (x E
 		return x, err
 	}
 	x.Readings = tr.readings
-	_, hops := p.addresses.walk(a.Peer, a.Header["X-Forwarded-For"])
+	_, hops := p.addresses.walk(a)
 	x.Reported = hops > 0
 	if x.Match.Exempt == "" {
 		x.Edge = p.AppendEdge(nil, &x.Match, a)

@@ -71,7 +71,7 @@ func (p *Policy) match(a *Attributes, tr *trace) (m Match, err error) {
 	if err := paths.read(a.Path); err != nil {
 		return m, err
 	}
-	m.Client = p.addresses.client(a.Peer, a.Header["X-Forwarded-For"])
+	m.Client = p.addresses.client(a)
 	host := ""
 	if p.trie.hosts {
 		host = normalHost(a.Host)
