@@ -19,12 +19,12 @@ func (e *Engine) consult(ctx context.Context, m *policy.Match, o *Outcome) (miss
 		return nil, true
 	}
 	if p.NeedsRecords() {
-		o.Identity.Now = o.at()
+		o.who().Now = o.at()
 	}
 	maxAge := p.AccountsAge()
 	var room [4]policy.Caller
 	var account *policy.Caller // whose plan may have versions
-	callers := p.AppendCallers(room[:0], m, &o.Identity, e.book.Silent(maxAge))
+	callers := p.AppendCallers(room[:0], m, o.Identity, e.book.Silent(maxAge))
 	for i := range callers {
 		c := &callers[i]
 		said, err := e.book.Look(ctx, *c, maxAge)
@@ -47,7 +47,7 @@ func (e *Engine) consult(ctx context.Context, m *policy.Match, o *Outcome) (miss
 	if account == nil || missing != nil {
 		return missing, true
 	}
-	if pin, unpinned := p.Unpinned(m, &o.Identity); unpinned {
+	if pin, unpinned := p.Unpinned(m, o.Identity); unpinned {
 		said, err := e.book.Pin(ctx, *account, pin)
 		switch {
 		case err != nil && ctx.Err() != nil:
@@ -68,19 +68,28 @@ var banned = &policy.RequestError{Status: http.StatusForbidden, Code: "banned"}
 func (o *Outcome) learn(said account.Caller, of weir.Key) {
 	if said.Stale != nil {
 		o.Degraded = true
-		o.eng.failed(said.Stale, of)
-		o.eng.lines.stale(o.eng.nameless(said.Stale, of))
+		o.st.engine.failed(said.Stale, of)
+		o.st.engine.lines.stale(o.st.engine.nameless(said.Stale, of))
 	}
 	if said.Account == nil {
 		return
 	}
-	for i, a := range o.Identity.Accounts {
+	id := o.who()
+	for i, a := range id.Accounts {
 		if a.Kind == said.Account.Kind {
-			o.Identity.Accounts[i] = said.Account
+			id.Accounts[i] = said.Account
 			return
 		}
 	}
-	o.Identity.Accounts = append(o.Identity.Accounts, said.Account)
+	id.Accounts = append(id.Accounts, said.Account)
+}
+
+// who is the outcome's identity, to be completed.
+func (o *Outcome) who() *policy.Identity {
+	if o.Identity == nil {
+		o.Identity = new(policy.Identity)
+	}
+	return o.Identity
 }
 
 // blind decides the ops whose callers nothing is known of, as if their store had

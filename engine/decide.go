@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"strconv"
+	"time"
 
 	"github.com/weirlabs/weir"
 	"github.com/weirlabs/weir/policy"
@@ -16,19 +17,19 @@ import (
 func (e *Engine) Decide(ctx context.Context, a *policy.Attributes, o *Outcome) {
 	o.begin(e)
 	e.decide(ctx, a, o)
-	if o.now == 0 && (o.telling || o.Limited() || e.o.Decisions != nil || o.held != nil || o.showsTime()) {
+	telling := o.telling()
+	if o.now == 0 && (telling || o.Limited() || e.o.Decisions != nil || o.held != nil || o.showsTime()) {
 		o.now = e.now()
 	}
 	if o.Limited() {
-		o.DenialID = denialID()
-		o.lengthen()
-		e.keepDenial(o)
+		o.denial = rand.Uint64()
+		e.keepDenial(o, o.lengthen())
 	}
 	if o.Limited() || o.Degraded || e.lines.outages.Load() != 0 {
 		e.observe(ctx, o)
 	}
 	e.record(o)
-	if o.telling {
+	if telling {
 		o.tell(ctx)
 	}
 	if e.o.Decided != nil {
@@ -37,7 +38,7 @@ func (e *Engine) Decide(ctx context.Context, a *policy.Attributes, o *Outcome) {
 }
 
 func (o *Outcome) begin(e *Engine) {
-	o.eng, o.st, o.speaks = e, e.state.Load(), -1
+	o.st, o.speaks = e.state.Load(), -1
 	o.Verdicts = o.verdicts[:0]
 }
 
@@ -52,7 +53,6 @@ func (o *Outcome) add(r *policy.Rule, op *weir.Op, d *weir.Decision, excess int6
 	}
 	v := &o.Verdicts[n]
 	v.Rule, v.Key, v.Shadow, v.excess, v.Decision = r, op.Key, op.Shadow, excess, *d
-	o.telling = o.telling || d.Notice != 0 || excess != 0
 }
 
 func (e *Engine) decide(ctx context.Context, a *policy.Attributes, o *Outcome) {
@@ -110,18 +110,17 @@ func (e *Engine) decide(ctx context.Context, a *policy.Attributes, o *Outcome) {
 
 // keep finds the marks that a call has reached of which nothing comes back.
 func (o *Outcome) keep(ctx context.Context) {
-	if o.eng.o.CanGiveBack || !o.unfinished() {
+	if o.st.engine.o.CanGiveBack || !o.unfinished() {
 		return
 	}
 	if err := o.held.SettleBeside(ctx, o.shed(nil)); err != nil {
-		o.eng.lines.unsettled(ctx, o, o.Verdicts[o.first:], markless, err)
+		o.st.engine.lines.unsettled(ctx, o, o.Verdicts[o.first:], markless, err)
 		return
 	}
 	each := o.held.Each()
 	for i := range each[:len(o.Verdicts)-int(o.first)] {
 		v := &o.Verdicts[int(o.first)+i]
 		v.Notice = each[i].Notice
-		o.telling = o.telling || v.Notice != 0
 	}
 }
 
@@ -157,7 +156,7 @@ func (e *Engine) identify(ctx context.Context, a *policy.Attributes, o *Outcome)
 		o.refuse(ctx, err)
 		return false
 	}
-	o.Identity = id
+	o.Identity = &id
 	return true
 }
 
@@ -244,7 +243,7 @@ func (o *Outcome) refuse(ctx context.Context, err error) {
 		re = &policy.RequestError{Status: http.StatusServiceUnavailable, Code: "unavailable",
 			Reason: "This request can't be checked right now. Try again later."}
 		if ctx.Err() == nil {
-			o.eng.lines.broken(ctx, err)
+			o.st.engine.lines.broken(ctx, err)
 		}
 	}
 	o.Err, o.Status = re, re.Status
@@ -253,17 +252,19 @@ func (o *Outcome) refuse(ctx context.Context, err error) {
 // lengthen makes the wait that the caller is told longer, by a random part of what
 // the policy says, so that those who were refused together do not return together.
 // It never makes it shorter. A wait that helps nobody, and none, stay as they are.
-func (o *Outcome) lengthen() {
+func (o *Outcome) lengthen() (by time.Duration) {
 	jitter := o.st.policy.RetryAfterJitter()
 	if v := o.Speaks(); jitter > 0 && v != nil && v.RetryAfter > 0 {
-		o.longer = rand.N(jitter + 1)
-		v.RetryAfter += o.longer
+		by = rand.N(jitter + 1)
+		v.RetryAfter += by
 	}
+	return by
 }
 
-// denialID is long enough never to meet itself and short enough to read out.
-func denialID() string {
+// denialID writes a random number: long enough never to meet itself and short
+// enough to read out.
+func denialID(n uint64) string {
 	const width = 13 // of 64 bits in base 32
-	s := strconv.FormatUint(rand.Uint64(), 32)
+	s := strconv.FormatUint(n, 32)
 	return "0000000000000"[:width-len(s)] + s
 }

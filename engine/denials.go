@@ -166,8 +166,9 @@ func (d *denials) write(ctx context.Context, one *Denial) {
 	}
 }
 
-// keepDenial notes why a request was refused.
-func (e *Engine) keepDenial(o *Outcome) {
+// keepDenial notes why a request was refused. The wait that it was told is longer
+// than it had to be.
+func (e *Engine) keepDenial(o *Outcome, longer time.Duration) {
 	v := o.Speaks()
 	if e.denials == nil || v == nil || v.Reason == weir.ReasonUnavailable || o.Degraded ||
 		v.Rule.Layer == policy.Edge && !o.st.policy.EdgeShared() || !e.denials.due(o.at()) || e.rest.Stats().Open {
@@ -175,7 +176,7 @@ func (e *Engine) keepDenial(o *Outcome) {
 	}
 	used := v.Used
 	d := Denial{
-		ID: o.DenialID, Time: o.Time().UTC(), Layer: v.Rule.Layer, Limit: v.Rule.Name, LimitText: v.Limit.String(),
+		ID: o.DenialID(), Time: o.Time().UTC(), Layer: v.Rule.Layer, Limit: v.Rule.Name, LimitText: v.Limit.String(),
 		Operation: v.Rule.Operation, Plan: v.Rule.Plan, KeyHash: o.KeyHash(v), Reason: v.Reason.String(),
 		Cost: v.Cost, Max: v.Limit.Max(), RetryAfter: Seconds(v.RetryAfter), Others: []DenialOf{},
 	}
@@ -183,7 +184,7 @@ func (e *Engine) keepDenial(o *Outcome) {
 		d.Used = &used
 	}
 	if v.Reason == weir.ReasonLimit { // who waits for calls under way does not know when they end
-		d.RetryAt = o.Time().Add(v.RetryAfter - o.longer).UTC()
+		d.RetryAt = o.Time().Add(v.RetryAfter - longer).UTC()
 	}
 	for i := range o.Verdicts {
 		if w := &o.Verdicts[i]; w != v && !w.Shadow && w.Reason != weir.ReasonNotAsked {

@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 	"fmt"
+	"math/rand/v2"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -29,7 +30,7 @@ application:
 			for {
 				o := new(Outcome)
 				if r.Decide(context.Background(), a, o); !o.Served() {
-					return o.DenialID
+					return o.DenialID()
 				}
 			}
 		}
@@ -53,7 +54,7 @@ application:
 		}
 		keys := map[string]bool{}
 		for range 20_000 {
-			keys[denialKey(denialID())] = true
+			keys[denialKey(denialID(rand.Uint64()))] = true
 		}
 		if len(keys) > denialPlaces || len(keys) < denialPlaces*9/10 {
 			t.Errorf("%d places", len(keys))
@@ -176,7 +177,7 @@ func TestARefusalDoesNotWaitToBeKept(t *testing.T) {
 		<-time.After(5 * time.Second)
 		o := r.ask("/calls", "a")
 		synctest.Wait()
-		if _, ok, err := FindDenial(context.Background(), s.s, o.DenialID); !ok || err != nil {
+		if _, ok, err := FindDenial(context.Background(), s.s, o.DenialID()); !ok || err != nil {
 			t.Errorf("records that answer again: %v, %v", ok, err)
 		}
 
@@ -207,7 +208,7 @@ func TestCloseWritesTheRefusalsThatWait(t *testing.T) {
 		r.ask("/calls", "a")
 		var ids []string
 		for range denialsKept {
-			ids = append(ids, r.ask("/calls", "a").DenialID)
+			ids = append(ids, r.ask("/calls", "a").DenialID())
 		}
 		if err := r.Close(); err != nil {
 			t.Fatal(err)
@@ -255,7 +256,7 @@ func TestWhenARefusedCallWouldPass(t *testing.T) {
 		for range 3 {
 			o := r.ask("/calls", "a")
 			synctest.Wait()
-			d, ok, err := FindDenial(context.Background(), s.s, o.DenialID)
+			d, ok, err := FindDenial(context.Background(), s.s, o.DenialID())
 			if !ok || err != nil || !d.RetryAt.Equal(at) || d.RetryAfter != Seconds(o.Speaks().RetryAfter) {
 				t.Errorf("%+v, %v; want %v", d, err, at)
 			}
@@ -272,7 +273,7 @@ application:
 		under := r.ask("/", "a")
 		o := r.ask("/", "a")
 		synctest.Wait()
-		d, ok, err := FindDenial(context.Background(), store, o.DenialID)
+		d, ok, err := FindDenial(context.Background(), store, o.DenialID())
 		if !ok || err != nil || !d.RetryAt.IsZero() || d.Reason != "in flight" || d.RetryAfter != 1 {
 			t.Errorf("%+v, %v", d, err)
 		}

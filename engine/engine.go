@@ -104,6 +104,7 @@ type Engine struct {
 
 // state is what a reload replaces as a whole.
 type state struct {
+	engine *Engine
 	policy *policy.Policy
 	who    func(context.Context, *policy.Attributes) (policy.Identity, error) // Options.Identify, or what ReloadWith was given
 	edge   *weir.Limiter                                                      // the engine's edge, or its rest where the policy shares edge rules
@@ -189,7 +190,7 @@ func (e *Engine) ReloadWith(p *policy.Policy, identify func(context.Context, *po
 	if e.book == nil && p.NeedsRecords() {
 		return errors.New("the policy has versions of plans, or plans from account.plan, and this store keeps no records of accounts; memory:, bolt:, redis:// and dynamodb: stores do")
 	}
-	st := &state{policy: p, who: identify, edge: e.edge, keep: e.keepFor(p), shared: map[*policy.Rule]weir.Limit{}, local: map[*policy.Rule]weir.Limit{}}
+	st := &state{engine: e, policy: p, who: identify, edge: e.edge, keep: e.keepFor(p), shared: map[*policy.Rule]weir.Limit{}, local: map[*policy.Rule]weir.Limit{}}
 	var edge []weir.Limit
 	for _, r := range p.Rules() {
 		inMemory := r.Layer == policy.Edge && !p.EdgeShared()

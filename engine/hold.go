@@ -24,7 +24,7 @@ func (o *Outcome) hold(ops []policy.Op, list []weir.Op) (units []int64) {
 		if units == nil {
 			units = make([]int64, len(ops))
 		}
-		if cost := max(list[i].Cost, 1); o.eng.open.add(counterOf(&list[i]), 0, cost, o.at()) {
+		if cost := max(list[i].Cost, 1); o.st.engine.open.add(counterOf(&list[i]), 0, cost, o.at()) {
 			units[i] = cost
 		}
 	}
@@ -51,14 +51,14 @@ func (o *Outcome) notHeld(ctx context.Context, ops []policy.Op, list []weir.Op, 
 // somebody could not tell of because of it.
 func (o *Outcome) free(ctx context.Context, v *Verdict) {
 	units := v.units
-	if v.units = 0; units > 0 && o.eng.open.drop(v.counter(), 0, units) {
+	if v.units = 0; units > 0 && o.st.engine.open.drop(v.counter(), 0, units) {
 		o.look(ctx, v)
 	}
 }
 
 // look tells of a mark that is reached by what others have left counted.
 func (o *Outcome) look(ctx context.Context, v *Verdict) {
-	e, c := o.eng, v.counter()
+	e, c := o.st.engine, v.counter()
 	op := weir.Op{Limit: v.Limit, Key: v.Key, Shadow: v.Shadow}
 	d, err := e.rest.Mark(ctx, op, func() int64 { return e.open.units(c, 0, e.now()) })
 	if err != nil {
@@ -108,13 +108,13 @@ func (o *Outcome) shed(actual []int64) func(op int) int64 {
 			stays = min(stays, actual[i])
 		}
 		v.units -= stays
-		o.eng.open.drop(v.counter(), 0, stays)
+		o.st.engine.open.drop(v.counter(), 0, stays)
 		others[i] = other{v.counter(), v.units}
 	}
 	if others == nil {
 		return nil
 	}
-	e := o.eng
+	e := o.st.engine
 	return func(op int) int64 {
 		if op >= len(others) { // that of the request's id
 			return 0

@@ -84,7 +84,7 @@ func (l *lines) refused(ctx context.Context, o *Outcome, v *Verdict) {
 		slog.Int64("cost", v.Cost),
 		slog.Int64("remaining", v.Remaining),
 		slog.Int64("retry_after_seconds", Seconds(v.RetryAfter)),
-		slog.String("denial_id", o.DenialID))
+		slog.String("denial_id", o.DenialID()))
 	if held > 0 {
 		attrs = append(attrs, slog.Int64("refusals_not_logged", held))
 	}
@@ -171,7 +171,7 @@ func (l *lines) unsettled(ctx context.Context, o *Outcome, of []Verdict, what st
 			keys[i] = of[i].Key
 		}
 		l.log.LogAttrs(ctx, slog.LevelError, what,
-			append(attrsOf(o, &of[0]), slog.String("cause", o.eng.nameless(err, keys...).Error()))...)
+			append(attrsOf(o, &of[0]), slog.String("cause", o.st.engine.nameless(err, keys...).Error()))...)
 	}
 }
 

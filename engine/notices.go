@@ -37,6 +37,16 @@ func excessOf(d *weir.Decision) int64 {
 // telling reports whether a verdict is one that somebody wants to hear of.
 func (v *Verdict) telling() bool { return v.Notice != 0 || v.excess != 0 }
 
+// telling reports whether one of the verdicts is.
+func (o *Outcome) telling() bool {
+	for i := range o.Verdicts {
+		if o.Verdicts[i].telling() {
+			return true
+		}
+	}
+	return false
+}
+
 // tell passes on what the verdicts of a call have to tell. Of one that was refused
 // that is only how giving back what it had taken has moved those beyond a quota.
 func (o *Outcome) tell(ctx context.Context) {
@@ -53,10 +63,10 @@ func (o *Outcome) tellOf(ctx context.Context, v *Verdict, excess int64) {
 		Used: v.Used, Max: v.Limit.Max(), ResetAt: v.ResetAt(o.Time()).UTC(), Shadow: v.Shadow,
 	}
 	if n.Percent != 0 {
-		o.eng.lines.noticed(ctx, o, v, &n)
+		o.st.engine.lines.noticed(ctx, o, v, &n)
 	}
-	if o.eng.o.Noticed != nil {
-		o.eng.o.Noticed(ctx, n)
+	if o.st.engine.o.Noticed != nil {
+		o.st.engine.o.Noticed(ctx, n)
 	}
 }
 
@@ -75,8 +85,8 @@ func (o *Outcome) tellSettled(ctx context.Context) {
 			continue
 		}
 		o.tellOf(ctx, v, excess)
-		if o.eng.o.Decisions != nil {
-			o.eng.o.Decisions(o.settledRecord(v, excess))
+		if o.st.engine.o.Decisions != nil {
+			o.st.engine.o.Decisions(o.settledRecord(v, excess))
 		}
 	}
 }

@@ -136,7 +136,7 @@ func (o *openCalls) has(c counter, now int64) bool {
 func (o *Outcome) open() {
 	for i := int(o.first); i < len(o.Verdicts); i++ {
 		if v := &o.Verdicts[i]; v.mayComeBack() {
-			v.open = o.eng.open.add(v.counter(), 1, 0, o.at())
+			v.open = o.st.engine.open.add(v.counter(), 1, 0, o.at())
 		}
 	}
 }
@@ -150,7 +150,7 @@ func (o *Outcome) close(ctx context.Context) {
 		v := &o.Verdicts[i]
 		if v.open {
 			v.open = false
-			o.eng.open.drop(v.counter(), 1, 0)
+			o.st.engine.open.drop(v.counter(), 1, 0)
 		}
 		o.free(ctx, v)
 	}
@@ -162,12 +162,12 @@ func (v *Verdict) mayComeBack() bool { return v.Rule.Settled() && v.Allowed && !
 // markHeld says of every limit that refuses whether calls under way hold what it
 // may get back.
 func (o *Outcome) markHeld() {
-	if o.eng.open.any.Load() == 0 {
+	if o.st.engine.open.any.Load() == 0 {
 		return
 	}
 	for i := range o.Verdicts {
 		v := &o.Verdicts[i]
-		if v.Reason == weir.ReasonLimit && !v.Shadow && v.Rule.Settled() && o.eng.open.has(v.counter(), o.at()) {
+		if v.Reason == weir.ReasonLimit && !v.Shadow && v.Rule.Settled() && o.st.engine.open.has(v.counter(), o.at()) {
 			v.Reason, v.RetryAfter = weir.ReasonInFlight, min(v.RetryAfter, heldWait)
 		}
 	}

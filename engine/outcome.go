@@ -46,11 +46,8 @@ type Outcome struct {
 	// Client is the address that the policy takes for the caller's.
 	Client netip.Addr
 
-	// Identity is who calls, where somebody had to be identified.
-	Identity policy.Identity
-
-	// DenialID names a refusal by a limit to people, in the body and in logs.
-	DenialID string
+	// Identity is who calls, where somebody was identified or is known; else nil.
+	Identity *policy.Identity
 
 	// Degraded reports that a store did not answer and a failure mode decided.
 	Degraded bool
@@ -59,16 +56,14 @@ type Outcome struct {
 	// this one took nothing: see once: of the policy.
 	Repeated bool
 
-	judged  bool
-	once    bool  // held ends with the op of the request's id
-	telling bool  // some of Verdicts may have something to tell
-	speaks  int16 // index into Verdicts, -1 for none
-	first   int16 // the first verdict that held belongs to
-	st      *state
-	eng     *Engine
-	now     int64
-	held    *weir.Reservation
-	longer  time.Duration // than it has to be is the wait that the caller is told
+	judged bool
+	once   bool  // held ends with the op of the request's id
+	speaks int16 // index into Verdicts, -1 for none
+	first  int16 // the first verdict that held belongs to
+	st     *state
+	now    int64
+	denial uint64 // random; 0 unless a limit refused
+	held   *weir.Reservation
 
 	// Room for the common case, without an allocation.
 	verdicts [1]Verdict
@@ -79,6 +74,15 @@ func (o *Outcome) Served() bool { return o.Status == 0 }
 
 // Limited reports whether a limit refused the request.
 func (o *Outcome) Limited() bool { return o.Status != 0 && o.Err == nil }
+
+// DenialID names a refusal by a limit to people, in the body and in logs. It is
+// "" of any other outcome.
+func (o *Outcome) DenialID() string {
+	if o.denial == 0 {
+		return ""
+	}
+	return denialID(o.denial)
+}
 
 // Speaks is the verdict that an answer shows where it can show one only: of a
 // refusal the longest wait, of a served request one that is not known, else the
@@ -114,7 +118,7 @@ func (o *Outcome) showsTime() bool {
 
 func (o *Outcome) at() int64 {
 	if o.now == 0 {
-		o.now = o.eng.now()
+		o.now = o.st.engine.now()
 	}
 	return o.now
 }

@@ -109,7 +109,7 @@ func Seconds(d time.Duration) int64 { return int64((d + time.Second - 1) / time.
 // allows it into logs: 12 bytes of HMAC-SHA256 under [Options.LogKey] in hex, or
 // the key itself, or "". It is [Record.KeyHash], and the key of the engine's own
 // lines.
-func (o *Outcome) KeyHash(v *Verdict) string { return o.eng.keyHash(o.st.policy, v.Key) }
+func (o *Outcome) KeyHash(v *Verdict) string { return o.st.engine.keyHash(o.st.policy, v.Key) }
 
 func (e *Engine) keyHash(p *policy.Policy, key weir.Key) string {
 	switch p.LogKeys() {
@@ -173,7 +173,7 @@ func (o *Outcome) recordOf(v *Verdict, weight float64) Record {
 		Degraded: v.Degraded, Weight: weight, LimitText: v.Limit.String(), Notice: int(v.Notice), Excess: v.Excess(),
 	}
 	if !v.Shadow {
-		r.DenialID = o.DenialID
+		r.DenialID = o.DenialID()
 	}
 	return r
 }

@@ -21,7 +21,7 @@ func (o *Outcome) MustSettle() bool {
 			return true
 		}
 	}
-	return o.eng.o.CanGiveBack && o.unfinished()
+	return o.st.engine.o.CanGiveBack && o.unfinished()
 }
 
 // unfinished reports whether there is something to find out of a call that costs
@@ -138,10 +138,10 @@ func (o *Outcome) settle(ctx context.Context, actual []int64) error {
 		if actual != nil {
 			what = notGivenBack
 		}
-		o.eng.lines.unsettled(ctx, o, verdicts, what, err)
+		o.st.engine.lines.unsettled(ctx, o, verdicts, what, err)
 		return err
 	}
-	since := time.Duration(o.eng.now() - o.now)
+	since := time.Duration(o.st.engine.now() - o.now)
 	for i := range costs {
 		v := &verdicts[i]
 		v.returned(v.Cost-actual[i], since)

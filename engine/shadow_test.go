@@ -109,9 +109,11 @@ func (s *side) ask(ctx context.Context, a *policy.Attributes, status int, back b
 		}
 	}
 	if !o.Served() {
-		o.DenialID = "" // random
 		r := s.writer.Refusal(&o, a)
 		x.header, x.body = r.Header, string(r.Body)
+		if id := o.DenialID(); id != "" { // random
+			x.body = strings.ReplaceAll(x.body, id, "ID")
+		}
 		o.Release()
 		return x
 	}

@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 	"encoding/json"
+	"math/rand/v2"
 	"net/http"
 	"strings"
 	"sync"
@@ -60,7 +61,7 @@ func (e *Engine) Usage(ctx context.Context, a *policy.Attributes, o *Outcome) []
 	o.begin(e)
 	body := e.answerUsage(ctx, a, o)
 	if o.Limited() {
-		o.DenialID = denialID()
+		o.denial = rand.Uint64()
 		e.observe(ctx, o)
 	}
 	e.record(o)
@@ -80,7 +81,7 @@ func (e *Engine) answerUsage(ctx context.Context, a *policy.Attributes, o *Outco
 	if !e.admit(ctx, p.AppendEdge(nil, &m, a), &m, o) || !e.identify(ctx, a, o) {
 		return nil
 	}
-	if auth := p.Auth(); (auth.JWT != nil || auth.APIKeys != nil) && o.Identity.Claims == nil && o.Identity.KeyOwner == "" {
+	if auth := p.Auth(); (auth.JWT != nil || auth.APIKeys != nil) && (o.Identity == nil || o.Identity.Claims == nil && o.Identity.KeyOwner == "") {
 		o.refuse(ctx, &policy.RequestError{Status: http.StatusUnauthorized, Code: "unauthorized",
 			Reason: "Usage is shown to its caller only: send a valid token or API key."})
 		return nil
@@ -94,7 +95,7 @@ func (e *Engine) answerUsage(ctx context.Context, a *policy.Attributes, o *Outco
 		o.refuse(ctx, missing)
 		return nil
 	}
-	ops, err := p.UsageOps(a, m.Client, o.Identity)
+	ops, err := p.UsageOps(a, m.Client, *o.who())
 	if err != nil {
 		o.refuse(ctx, err)
 		return nil

@@ -149,7 +149,7 @@ type call struct {
 	request         http.Request // as next sees it
 	values          [2]string    // of header fields: those of the default style
 	committed       bool         // the response header is written, or as good as
-	late            int          // the status of an answer whose real status or cost is still to come, as a trailer
+	late            int32        // the status of an answer whose real status or cost is still to come, as a trailer
 }
 
 // carried is the request with this call as its context. The copy lies in the

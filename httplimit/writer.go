@@ -121,13 +121,13 @@ func (c *call) judge(h http.Header, status int) {
 	if status == http.StatusOK && answer.IsGRPC(h.Get("Content-Type")) {
 		code := h.Get("Grpc-Status")
 		if code == "" {
-			c.late = status // it comes as a trailer
+			c.late = int32(status) // it comes as a trailer
 			return
 		}
 		status = answer.StatusOfGRPC(code)
 	}
 	if c.outcome.AwaitsCost(status, h.Get) {
-		c.late = status
+		c.late = int32(status)
 		return
 	}
 	// An error is logged by the engine: the answer is the service's either way.
@@ -147,7 +147,7 @@ func (c *call) finish() {
 		}
 		return h.Get(http.TrailerPrefix + name)
 	}
-	status := c.late
+	status := int(c.late)
 	if answer.IsGRPC(h.Get("Content-Type")) {
 		code := trailer("Grpc-Status")
 		if code == "" {

@@ -106,6 +106,9 @@ func isBilling(l weir.Limit) bool {
 	return err == nil
 }
 
+// nobody is who calls where that is not known. It is never written to.
+var nobody = new(Identity)
+
 // Account is what the records say of the caller of a kind, or nil.
 func (id *Identity) Account(kind string) *Account {
 	for _, a := range id.Accounts {
@@ -188,10 +191,12 @@ func (res *resolver) ask(ops []Op, from int, w *wanted, one *Rule, who *Account)
 
 // now is the instant that decides which version of a plan is new.
 func (res *resolver) now() int64 {
-	if res.id.Now == 0 {
-		res.id.Now = time.Now().UnixNano()
+	if res.at == 0 {
+		if res.at = res.id.Now; res.at == 0 {
+			res.at = time.Now().UnixNano()
+		}
 	}
-	return res.id.Now
+	return res.at
 }
 
 // The bounds of accounts.max_age, and what it is where the file says nothing.
@@ -243,8 +248,12 @@ func (p *Policy) ReadsRecords() bool {
 }
 
 // AppendCallers appends those who a request is from, as their claims and keys
-// say, and the address last; or only those whose records are needed.
+// say, and the address last; or only those whose records are needed. A nil
+// identity is nobody's.
 func (p *Policy) AppendCallers(room []Caller, m *Match, id *Identity, onlyNeeded bool) []Caller {
+	if id == nil {
+		id = nobody
+	}
 	var needs uint64
 	for i := range m.found.app.n {
 		needs |= m.found.app.at(i).needs
@@ -381,7 +390,7 @@ func (p *Policy) Unpinned(m *Match, id *Identity) (pin Pin, ok bool) {
 		if text, err := p.callers[p.account].id(&p.addresses, id, m.Client); err != nil || text == "" {
 			return pin, false
 		}
-		res := resolver{p: p, id: *id}
+		res := resolver{p: p, id: id}
 		return Pin{p.plans[plan], p.editionAt(plan, nil, res.now()).number}, true
 	}
 	return pin, false

@@ -77,7 +77,7 @@ func BenchmarkRules(b *testing.B) {
 				if err != nil {
 					b.Fatal(err)
 				}
-				if ops, err := p.AppendOps(room[:0], &m, a, id); err != nil || len(ops) != 1 {
+				if ops, err := p.AppendOps(room[:0], &m, a, &id); err != nil || len(ops) != 1 {
 					b.Fatal(len(ops), err)
 				}
 			}

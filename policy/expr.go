@@ -75,13 +75,13 @@ var factsPool = sync.Pool{New: func() any {
 	return f
 }}
 
-func newFacts(a *Attributes, path string, client netip.Addr, plan string, id Identity) *facts {
+func newFacts(a *Attributes, path string, client netip.Addr, plan string, claims map[string]any) *facts {
 	f := factsPool.Get().(*facts)
 	f.Method, f.Host, f.Path = strings.ToUpper(a.Method), normalHost(a.Host), strings.ReplaceAll(path, inner, "/")
 	if f.Path == "" {
 		f.Path = "/"
 	}
-	f.IP, f.Plan, f.Claims = "", plan, id.Claims
+	f.IP, f.Plan, f.Claims = "", plan, claims
 	if client.IsValid() {
 		f.IP = client.String()
 	}

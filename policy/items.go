@@ -15,7 +15,7 @@ import (
 // something is said.
 func (p *Policy) ItemOps(item weir.Key, said ...*Account) []Op {
 	kinds := kindsOf(item)
-	res := resolver{p: p, id: Identity{Accounts: said}}
+	res := resolver{p: p, id: &Identity{Accounts: said}}
 	var ops []Op
 	add := func(r *rule, rules []*Rule) {
 		w := wanted{rule: r, key: item, units: 1}

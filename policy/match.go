@@ -263,7 +263,7 @@ func (p *Policy) AppendEdge(room []Op, m *Match, a *Attributes) []Op {
 	if m.found.edge.n == 0 {
 		return room
 	}
-	res := resolver{p: p, client: m.Client, header: a.Header, rawQuery: a.RawQuery, ip: m.found.ip}
+	res := resolver{p: p, client: m.Client, header: a.Header, rawQuery: a.RawQuery, id: nobody, ip: m.found.ip}
 	for i := range m.found.edge.n {
 		r := *m.found.edge.at(i)
 		// Without callers from a token nothing can go wrong here.

@@ -12,12 +12,15 @@ import (
 // taken in one call: those of the gateway and those of the application, narrow
 // ones first. The error is a *[RequestError].
 func (p *Policy) Ops(m *Match, a *Attributes, id Identity) ([]Op, error) {
-	return p.AppendOps(nil, m, a, id)
+	return p.AppendOps(nil, m, a, &id)
 }
 
 // AppendOps is Ops with room for its result, to which the ops are appended. An
-// error appends nothing.
-func (p *Policy) AppendOps(room []Op, m *Match, a *Attributes, id Identity) ([]Op, error) {
+// error appends nothing. A nil identity is nobody's.
+func (p *Policy) AppendOps(room []Op, m *Match, a *Attributes, id *Identity) ([]Op, error) {
+	if id == nil {
+		id = nobody
+	}
 	if m.Exempt != "" {
 		return room, nil
 	}
@@ -30,7 +33,7 @@ func (p *Policy) AppendOps(room []Op, m *Match, a *Attributes, id Identity) ([]O
 	res := resolver{p: p, client: m.Client, header: a.Header, rawQuery: a.RawQuery, id: id, ip: m.found.ip}
 	plan := 0
 	if len(p.plans) > 0 {
-		plan = p.planOf(&id)
+		plan = p.planOf(id)
 	}
 	var f *facts
 	defer func() {
@@ -51,7 +54,7 @@ func (p *Policy) AppendOps(room []Op, m *Match, a *Attributes, id Identity) ([]O
 			if len(p.plans) > 0 {
 				name = p.plans[plan]
 			}
-			f = newFacts(a, m.found.path, m.Client, name, id)
+			f = newFacts(a, m.found.path, m.Client, name, id.Claims)
 		}
 		n, holds, err := h.units(f, m.found.trace)
 		switch {
@@ -126,7 +129,7 @@ func (p *Policy) appOps(ops []Op, from int, h *appHit, res *resolver, plan int, 
 // UsageOps are the limits that a caller of this identity has, for looking at
 // them: limits of his alone, in force, not of a single resource.
 func (p *Policy) UsageOps(a *Attributes, client netip.Addr, id Identity) ([]Op, error) {
-	res := resolver{p: p, client: client, header: a.Header, rawQuery: a.RawQuery, id: id}
+	res := resolver{p: p, client: client, header: a.Header, rawQuery: a.RawQuery, id: &id}
 	plan := 0
 	if len(p.plans) > 0 {
 		plan = p.planOf(&id)
@@ -237,7 +240,8 @@ type resolver struct {
 	header   map[string][]string
 	rawQuery string
 	query    url.Values // of rawQuery, once a part asks for it
-	id       Identity
+	id       *Identity
+	at       int64 // as Identity.Now, once somebody asks for it
 	keys     [6]weir.Key // by caller
 	ip       weir.Key
 }
@@ -268,7 +272,7 @@ func (r *resolver) single(n int) (weir.Key, error) {
 	if n < len(r.keys) && r.keys[n].Valid() {
 		return r.keys[n], nil
 	}
-	id, err := c.id(&r.p.addresses, &r.id, r.client)
+	id, err := c.id(&r.p.addresses, r.id, r.client)
 	if err != nil || id == "" {
 		return weir.Key{}, err
 	}
@@ -321,7 +325,7 @@ func (r *resolver) counter(s *sharing, h *appHit) (counter, error) {
 		}
 		for _, n := range f.callers {
 			c := &r.p.callers[n]
-			id, err := c.id(&r.p.addresses, &r.id, r.client)
+			id, err := c.id(&r.p.addresses, r.id, r.client)
 			if err != nil {
 				return counter{}, err
 			}

@@ -149,8 +149,8 @@ func explain(ctx context.Context, p *policy.Policy, q *question, store weir.Stor
 		return nil, err
 	}
 	defer again.Close()
-	if known := x.outcome.Identity; len(known.Accounts) > 0 { // what records say of who it is
-		if x.found, err = p.Explain(a, known); err != nil && !isAnswer(err) {
+	if known := x.outcome.Identity; known != nil && len(known.Accounts) > 0 { // what records say of who it is
+		if x.found, err = p.Explain(a, *known); err != nil && !isAnswer(err) {
 			return nil, err
 		}
 	}

@@ -66,7 +66,9 @@ func (w *Writer) zoneOf(o *engine.Outcome, a *policy.Attributes, v *engine.Verdi
 	case z.Fixed != nil:
 		return z.Fixed
 	case z.Claim != "":
-		name, _ = o.Identity.Claims[z.Claim].(string)
+		if o.Identity != nil {
+			name, _ = o.Identity.Claims[z.Claim].(string)
+		}
 	case z.Header != "" && len(a.Header[z.Header]) == 1:
 		name = a.Header[z.Header][0]
 	}
@@ -120,7 +122,7 @@ func ownBody(o *engine.Outcome, v *engine.Verdict, b *body, data *policy.Message
 	if contentType == "" {
 		contentType = "text/plain; charset=utf-8"
 	}
-	data.Message, data.Code, data.DenialID = b.Message, b.Error, o.DenialID
+	data.Message, data.Code, data.DenialID = b.Message, b.Error, o.DenialID()
 	kind, _, _ := strings.Cut(strings.ToLower(contentType), ";")
 	var escape func(string) string
 	switch kind = strings.TrimSpace(kind); {

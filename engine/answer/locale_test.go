@@ -111,7 +111,7 @@ func TestSpec_C04_ABodyOfItsOwn(t *testing.T) {
 	var w answer.Writer
 	o, a := refused(t, "quota 1/hour", `{message: 'a "word" & <more>', body: '<p>{{.Message}} {{.Code}} {{.DenialID}}</p>', content_type: text/html; charset=utf-8}`, nil, nil)
 	r := w.Refusal(o, a)
-	if got, want := string(r.Body), "<p>a &#34;word&#34; &amp; &lt;more&gt; rate_limited "+o.DenialID+"</p>"; got != want || r.Header.Get("Content-Type") != "text/html; charset=utf-8" || r.Status != 429 {
+	if got, want := string(r.Body), "<p>a &#34;word&#34; &amp; &lt;more&gt; rate_limited "+o.DenialID()+"</p>"; got != want || r.Header.Get("Content-Type") != "text/html; charset=utf-8" || r.Status != 429 {
 		t.Errorf("%d %s %q, want %q", r.Status, r.Header.Get("Content-Type"), got, want)
 	}
 	o, a = refused(t, "quota 1/hour", `{message: 'a "word"', body: '{"said": "{{.Message}}", "used": {{.Used}}}', content_type: application/vnd.shop+json}`, nil, nil)

@@ -55,7 +55,7 @@ func (w *Writer) Refusal(o *engine.Outcome, a *policy.Attributes) Response {
 	h["Cache-Control"] = []string{"no-store"}
 	w.Fields(h, o, nil)
 	cors(h, o, a)
-	b := body{DenialID: o.DenialID}
+	b := body{DenialID: o.DenialID()}
 	var violated []string
 	kind := "about:blank"
 	var data policy.MessageData
