@@ -100,7 +100,7 @@ func (o *Outcome) who() *policy.Identity {
 func (e *Engine) blind(ctx context.Context, ops []policy.Op, missing error, o *Outcome) (left []policy.Op, refused bool) {
 	o.Degraded = true
 	for i := range ops {
-		op := e.op(&ops[i], o)
+		op := e.own(&ops[i], o)
 		d := weir.Decision{Limit: op.Limit, Cost: max(op.Cost, 1), Allowed: true, Degraded: true, Unknown: true}
 		switch {
 		case op.OnFail == weir.FailDeny && !op.Shadow:
@@ -112,7 +112,7 @@ func (e *Engine) blind(ctx context.Context, ops []policy.Op, missing error, o *O
 			continue
 		}
 		e.failed(missing, op.Key)
-		o.add(ops[i].Rule, &op, &d, 0)
+		o.add(ops[i].Rule, op, &d, 0)
 	}
 	if len(ops) == 0 || len(left) > 0 {
 		e.lines.stale(missing)

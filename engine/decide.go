@@ -168,12 +168,12 @@ func (e *Engine) take(ctx context.Context, lim *weir.Limiter, ops []policy.Op, o
 	case len(ops) == 1 && (edge || !e.o.CanGiveBack && !ops[0].Rule.Settled()):
 		// One limit of which nothing can come back needs no reservation. Take
 		// shows a shadow as allowed, so what a shadow thinks comes from Reserve.
-		if op := e.op(&ops[0], o); !op.Shadow {
-			d, err := lim.Take(ctx, op)
+		if op := e.own(&ops[0], o); !op.Shadow {
+			d, err := lim.Take(ctx, *op)
 			if err != nil {
 				return false, err
 			}
-			o.add(ops[0].Rule, &op, &d, excessOf(&d))
+			o.add(ops[0].Rule, op, &d, excessOf(&d))
 			return !d.Allowed, nil
 		}
 	}
@@ -187,7 +187,7 @@ func (e *Engine) take(ctx context.Context, lim *weir.Limiter, ops []policy.Op, o
 func (e *Engine) reserve(ctx context.Context, lim *weir.Limiter, ops []policy.Op, o *Outcome) (r *weir.Reservation, refused bool, err error) {
 	list := make([]weir.Op, len(ops))
 	for i := range ops {
-		list[i] = e.op(&ops[i], o)
+		list[i] = *e.own(&ops[i], o)
 	}
 	units := o.hold(ops, list)
 	r, d, err := lim.Reserve(ctx, list...)
@@ -203,17 +203,17 @@ func (e *Engine) reserve(ctx context.Context, lim *weir.Limiter, ops []policy.Op
 	return r, !d.Allowed, nil
 }
 
-// op is the policy's op as this process takes it.
-func (e *Engine) op(p *policy.Op, o *Outcome) weir.Op {
-	op := p.Op
+// own makes the policy's op the one that this process takes.
+func (e *Engine) own(p *policy.Op, o *Outcome) *weir.Op {
+	op := &p.Op
 	op.Shadow = op.Shadow || e.o.Shadow
+	if op.OnFail == weir.FailLocal {
+		op.Local = e.localOf(p, o)
+	}
 	if p.Rule.Layer == policy.Edge {
 		if l, ok := o.st.shared[p.Rule]; ok {
 			op.Limit = l
 		}
-	}
-	if op.OnFail == weir.FailLocal {
-		op.Local = e.localOf(p, o)
 	}
 	return op
 }

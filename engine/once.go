@@ -44,7 +44,7 @@ func (e *Engine) takeOnce(ctx context.Context, ops []policy.Op, once *weir.Op, o
 	}
 	list := make([]weir.Op, len(ops), len(ops)+1)
 	for i := range ops {
-		list[i] = e.op(&ops[i], o)
+		list[i] = *e.own(&ops[i], o)
 	}
 	list = append(list, *once)
 	units := o.hold(ops, list)

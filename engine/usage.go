@@ -128,7 +128,7 @@ func (e *Engine) usageOf(ctx context.Context, ops []policy.Op, o *Outcome) ([]by
 		for i := range ops {
 			if (ops[i].Rule.Layer == policy.Edge) == edge {
 				asked = append(asked, &ops[i])
-				list = append(list, e.op(&ops[i], o))
+				list = append(list, *e.own(&ops[i], o))
 			}
 		}
 		if len(list) == 0 {
