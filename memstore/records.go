@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/weirlabs/weir"
@@ -13,9 +14,9 @@ import (
 
 // records is the part of a Store that is not integers. It is small and cold.
 type records struct {
-	mu    sync.Mutex
-	by    map[string]record
-	clock uint64 // versions given out
+	mu      sync.Mutex
+	by      map[string]record
+	changes atomic.Uint64 // and so versions given out
 }
 
 type record struct {
@@ -57,14 +58,18 @@ func (s *Store) Put(_ context.Context, key string, value []byte, ifVersion strin
 	if s.record(key).version != ifVersion {
 		return weir.ErrConflict
 	}
-	s.records.clock++
-	r := record{value: slices.Clone(value), version: strconv.FormatUint(s.records.clock, 10), expiresAt: expiresAt}
+	version := strconv.FormatUint(s.records.changes.Add(1), 10)
+	r := record{value: slices.Clone(value), version: version, expiresAt: expiresAt}
 	if s.records.by == nil {
 		s.records.by = map[string]record{}
 	}
 	s.records.by[key] = r
 	return nil
 }
+
+// RecordChanges counts what was put. While it stays, so does every record, but for
+// those that expire: who has read one need not look at a clock to know that.
+func (s *Store) RecordChanges() uint64 { return s.records.changes.Load() }
 
 // List implements weir.Records.
 func (s *Store) List(_ context.Context, prefix, cursor string, limit int) (keys []string, next string, err error) {

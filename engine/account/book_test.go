@@ -106,3 +106,35 @@ func TestARecordIsBounded(t *testing.T) {
 		t.Error("a record of any size is written")
 	}
 }
+
+// While no record of a store of this process has changed, what was read of it is
+// fresh, however long ago that was.
+func TestSilentAsksNoClockUntilARecordChanges(t *testing.T) {
+	s := memstore.New(memstore.Options{})
+	defer s.Close()
+	ctx := context.Background()
+	now, looks := time.Now().UnixNano(), 0
+	b := NewBook(Options{Records: s, Now: func() int64 { looks++; return now }})
+	if b.Silent(time.Second) {
+		t.Error("silent before anything was read")
+	}
+	key := weir.NewKey("account", "a")
+	if _, err := b.Look(ctx, policy.Caller{Key: key, Kind: "account"}, time.Second); err != nil {
+		t.Fatal(err)
+	}
+	looks = 0
+	now += int64(time.Hour)
+	if !b.Silent(time.Second) || looks != 0 {
+		t.Errorf("not silent an hour later without a change, after %d looks at the clock", looks)
+	}
+	if err := s.Put(ctx, "another", nil, "", time.Time{}); err != nil {
+		t.Fatal(err)
+	}
+	if b.Silent(time.Second) {
+		t.Error("silent an hour later after a change")
+	}
+	now -= int64(time.Hour)
+	if !b.Silent(time.Second) {
+		t.Error("a change makes old at once what was just read")
+	}
+}
