@@ -99,8 +99,14 @@ func (d *addressing) appendID(b []byte, a netip.Addr) []byte {
 
 // key is the key that NewKey makes of an address, of which it would escape nothing.
 func (d *addressing) key(a netip.Addr) weir.Key {
+	place := d.recent.place(a)
+	if k := place.Load(); k != nil && k.addr == a {
+		return k.key
+	}
 	var room [48]byte
-	return plan.KeyFromText(string(d.appendID(append(room[:0], addressKind+"#"...), a)))
+	k := &keyed{a, plan.KeyFromText(string(d.appendID(append(room[:0], addressKind+"#"...), a)))}
+	place.Store(k)
+	return k.key
 }
 
 // normalHost is a host as it is compared: in lower case, without a port and

@@ -13,6 +13,7 @@ type addressing struct {
 	hops    int        // how many proxies report one each; 0: as many as are trusted
 	v6      int        // bits of an IPv6 address that tell callers apart
 	nat64   []netip.Prefix
+	recent  recent
 }
 
 // usualPrefix is what one subscriber has at most providers.
