@@ -241,7 +241,7 @@ type resolver struct {
 	rawQuery string
 	query    url.Values // of rawQuery, once a part asks for it
 	id       *Identity
-	at       int64 // as Identity.Now, once somebody asks for it
+	at       int64       // as Identity.Now, once somebody asks for it
 	keys     [6]weir.Key // by caller
 	ip       weir.Key
 }
