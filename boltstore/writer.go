@@ -15,7 +15,7 @@ import (
 const (
 	flushEvery = time.Second / 2 // together with the write itself: within a second
 	retryEvery = time.Second / 4 // while the file can't be written
-	stallAfter = 5 * time.Second // of one commit: then takes fail until it ends
+	stallAfter = 5 * time.Second // of one transaction: then takes fail until all is written
 	gatherFor  = 2 * time.Millisecond
 	sweepIn    = 120     // flushes in which all items are looked at for idle ones
 	perCommit  = 1 << 12 // packs in one transaction
@@ -159,11 +159,9 @@ func (s *Store) flush() error {
 	s.mu.Unlock()
 
 	began := time.Now()
-	stalled := time.AfterFunc(stallAfter, s.stall)
 	if b.err = s.dead(); b.err == nil {
 		b.err = s.judge(s.commit(b.puts))
 	}
-	stalled.Stop()
 	s.lastTook = time.Since(began)
 	s.mu.Lock()
 	s.expect = b.size + s.next.size
@@ -207,6 +205,8 @@ func (s *Store) commit(puts []*put) error {
 
 // transact is one transaction: all of it is in the file afterwards, or nothing.
 func (s *Store) transact(dirty []uint32, puts []*put, over []string) error {
+	// For each one anew: a write of many is no disk that hangs.
+	defer time.AfterFunc(stallAfter, s.stall).Stop()
 	var t *transaction
 	var from, to int
 	s.list = s.list[:0]
