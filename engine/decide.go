@@ -56,7 +56,8 @@ func (o *Outcome) add(r *policy.Rule, op *weir.Op, d *weir.Decision, excess int6
 }
 
 func (e *Engine) decide(ctx context.Context, a *policy.Attributes, o *Outcome) {
-	m, err := o.st.policy.Match(a)
+	var m policy.Match
+	err := o.st.policy.MatchInto(&m, a)
 	if err != nil {
 		o.refuse(ctx, err)
 		return

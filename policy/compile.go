@@ -405,10 +405,25 @@ func (k *compiler) compileLimits() {
 			continue
 		}
 		if off := c.mode == "off" || r.cost.fixed == 0 && r.cost.header == "" && r.cost.program == nil; !off {
+			if k.addressOnly(r) {
+				if r.ofAddress = r.anon; r.ofAddress == nil {
+					r.ofAddress = r.full
+				}
+			}
 			k.target(target{kind: limit, rule: r}, patterns)
 		}
 		k.described = append(k.described, described{c, Application, patterns, r, false})
 	}
+}
+
+// addressOnly reports whether nothing of a request but its address decides what a
+// limit counts.
+func (k *compiler) addressOnly(r *rule) bool {
+	if r.when != nil || r.cost.program != nil || r.cost.header != "" || !r.once.isZero() || len(r.by.forms) == 0 {
+		return false
+	}
+	f := &r.by.forms[0]
+	return len(f.callers) == 1 && len(f.parts) == 0 && k.p.callers[f.callers[0]].from == fromAddress
 }
 
 // compileAuth comes last: an API key's plan must be one that exists.

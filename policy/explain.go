@@ -50,7 +50,7 @@ func (p *Policy) ExplainUnknown(a *Attributes, unknown *RequestError) (x Explana
 
 func (p *Policy) explain(a *Attributes, id Identity, unknown *RequestError) (x Explanation, err error) {
 	tr := &trace{nearest: map[int32]nearMiss{}, skip: map[*rule]skip{}, failures: map[*rule][]failure{}}
-	if x.Match, err = p.match(a, tr); err != nil {
+	if err = p.match(a, &x.Match, tr); err != nil {
 		return x, err
 	}
 	x.Readings = tr.readings

@@ -59,17 +59,26 @@ type appHit struct {
 // an exemption only when all do.
 //
 // The error is a *[RequestError]. Match asks no store.
-func (p *Policy) Match(a *Attributes) (m Match, err error) { return p.match(a, nil) }
+func (p *Policy) Match(a *Attributes) (m Match, err error) {
+	err = p.match(a, &m, nil)
+	return m, err
+}
+
+// MatchInto is Match with room for its result.
+func (p *Policy) MatchInto(m *Match, a *Attributes) error {
+	*m = Match{}
+	return p.match(a, m, nil)
+}
 
 // match tells tr, unless it is nil, what becomes of every pattern.
-func (p *Policy) match(a *Attributes, tr *trace) (m Match, err error) {
+func (p *Policy) match(a *Attributes, m *Match, tr *trace) error {
 	method := strings.ToUpper(a.Method)
 	if method == http.MethodConnect || method == http.MethodTrace {
-		return m, &RequestError{http.StatusMethodNotAllowed, "method_not_allowed", "The method " + method + " is not served."}
+		return &RequestError{http.StatusMethodNotAllowed, "method_not_allowed", "The method " + method + " is not served."}
 	}
 	var paths readings
 	if err := paths.read(a.Path); err != nil {
-		return m, err
+		return err
 	}
 	m.Client = p.addresses.client(a)
 	host := ""
@@ -77,7 +86,7 @@ func (p *Policy) match(a *Attributes, tr *trace) (m Match, err error) {
 		host = normalHost(a.Host)
 	}
 	q := request{method: method, host: host, preflight: method == http.MethodOptions && isPreflight(a), trace: tr}
-	var room [16]hit
+	var room [8]hit
 	hits := room[:0]
 	for i := range paths.all() {
 		q.path, q.reading = &paths.r[i], int16(i)
@@ -102,7 +111,7 @@ func (p *Policy) match(a *Attributes, tr *trace) (m Match, err error) {
 		tr.hits = slices.Clone(hits)
 	}
 	if m.Exempt = p.exempted(hits, paths.n); m.Exempt != "" {
-		return m, nil
+		return nil
 	}
 	m.found.path = paths.r[0].text
 	var found [2][2]int // operations by reading, as the path is and with another last slash: index of the hit + 1
@@ -150,7 +159,7 @@ func (p *Policy) match(a *Attributes, tr *trace) (m Match, err error) {
 	m.NeedsKey = route
 	m.found.gateway = p.gateway != nil && (route || !p.gatewayMatch && !q.preflight)
 	m.NeedsIdentity = route || m.found.app.n > 0 || m.found.gateway && p.sentKey(a)
-	return m, nil
+	return nil
 }
 
 func inOrder(a, b hit) int {

@@ -122,6 +122,8 @@ type rule struct {
 
 	once     onceSource
 	onceName string // of the operation or the limit
+
+	ofAddress []*Rule // what it asks of every request, by its address; nil where that depends on more
 }
 
 // Load reads, checks and compiles the policy in a file of fsys, which also

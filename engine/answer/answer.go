@@ -40,7 +40,7 @@ type face struct {
 const maxFaces = 1024
 
 func (w *Writer) face(v *engine.Verdict) *face {
-	if v.Rule.Layer != policy.Edge && v.Limit.String() != v.Rule.Limit.String() {
+	if v.Limit != v.Rule.Limit && v.Rule.Layer != policy.Edge && v.Limit.String() != v.Rule.Limit.String() {
 		return newFace(v.Limit) // one caller's own limit, or a share, in place of the rule's
 	}
 	if m := w.faces.Load(); m != nil {
