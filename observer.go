@@ -17,7 +17,9 @@ type Observer struct {
 	// FailureMode decided: the same op's Decided follows, marked as degraded.
 	Failed func(ctx context.Context, op Op, err error)
 
-	// Trip hears of every round trip to a store that is not in this process.
+	// Trip hears of every round trip to a store that is not in this process, in
+	// the goroutine where it ends. Calls that went together wait there for it: it
+	// must not ask a Limiter of that store.
 	Trip func(ctx context.Context, t Trip)
 }
 

@@ -40,6 +40,7 @@ const (
 type batches struct {
 	scripts  scripts
 	oneByOne bool
+	late     time.Duration // after which another flight begins in one's place; impatience, but in tests
 
 	mu      sync.Mutex
 	waiting []waiter
@@ -116,15 +117,24 @@ func (s *Store) enter(client rueidis.Client, w waiter) bool {
 		return false
 	}
 	b.waiting = append(b.waiting, w)
-	if b.flights < maxFlights {
-		b.flights++
-		f := new(flight)
-		if last := len(b.spare) - 1; last >= 0 {
-			f, b.spare = b.spare[last], b.spare[:last]
-		}
-		go s.fly(client, f)
-	}
+	s.begin(client)
 	return true
+}
+
+// begin begins another flight, if somebody waits for one and not too many are on
+// their way. The caller holds the lock.
+func (s *Store) begin(client rueidis.Client) {
+	b := &s.batches
+	if b.flights >= maxFlights || len(b.waiting) == 0 {
+		return
+	}
+	b.flights++
+	f := new(flight)
+	if last := len(b.spare) - 1; last >= 0 {
+		f, b.spare = b.spare[last], b.spare[:last]
+	}
+	f.counts = true
+	go s.fly(client, f)
 }
 
 // Read implements [weir.Answer].
@@ -147,6 +157,8 @@ type flight struct {
 	waiting []waiter // next, what there was no room for
 	batch   []*call
 	legs    []leg
+	alarm   *time.Timer // see awaited
+	counts  bool        // as one of batches.flights
 }
 
 // leg is the script for the calls of a flight whose writes are of one form.
@@ -162,7 +174,7 @@ type leg struct {
 func (s *Store) fly(client rueidis.Client, f *flight) {
 	for ; s.batches.next(f); runtime.Gosched() {
 		if s.board(f); len(f.batch) > 0 {
-			s.flight(client, f)
+			s.awaited(client, f)
 		}
 	}
 }
@@ -172,17 +184,44 @@ func (s *Store) fly(client rueidis.Client, f *flight) {
 func (b *batches) next(f *flight) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if n := min(len(b.waiting), maxBatch-len(f.waiting)); n > 0 {
+	if !f.counts { // it does again
+		f.counts = true
+		b.flights++
+	}
+	if n := min(len(b.waiting), maxBatch-len(f.waiting)); n > 0 && b.flights <= maxFlights {
 		f.waiting = append(f.waiting, b.waiting[:n]...)
 		left := copy(b.waiting, b.waiting[n:])
 		clear(b.waiting[left:])
 		b.waiting = b.waiting[:left]
 	}
-	if len(f.waiting) == 0 {
-		b.flights--
-		b.spare = append(b.spare, f)
+	if len(f.waiting) > 0 {
+		return true
 	}
-	return len(f.waiting) > 0
+	f.counts = false
+	b.flights--
+	b.spare = append(b.spare, f)
+	return false
+}
+
+// awaited is flight, but for one that is long under way. Another then begins in
+// its place: who has come since may be less patient, and others must hear that the
+// server hangs.
+func (s *Store) awaited(client rueidis.Client, f *flight) {
+	if f.alarm == nil {
+		f.alarm = time.AfterFunc(s.batches.late, func() {
+			s.batches.mu.Lock()
+			defer s.batches.mu.Unlock()
+			if f.counts {
+				f.counts = false
+				s.batches.flights--
+				s.begin(client)
+			}
+		})
+	} else {
+		f.alarm.Reset(s.batches.late)
+	}
+	s.flight(client, f)
+	f.alarm.Stop()
 }
 
 // board asks those who wait what they want, and takes as many as there is room for.

@@ -16,9 +16,8 @@ import (
 	"github.com/weirlabs/weir/internal/redistest"
 )
 
-// hung is a store whose server hangs with both flights on their way, so that
-// whatever comes now waits, and goes together when the server is resumed.
-func hung(t *testing.T) (s *Store, server *redistest.Server, resume func()) {
+// connected is a store with all its connections, and nothing on its way.
+func connected(t *testing.T) (s *Store, server *redistest.Server) {
 	t.Helper()
 	server = redistest.Start(t, redistest.Options{})
 	client, err := rueidis.NewClient(rueidis.ClientOption{InitAddress: []string{server.Addr}, ForceSingleClient: true, DisableCache: true})
@@ -37,6 +36,15 @@ func hung(t *testing.T) (s *Store, server *redistest.Server, resume func()) {
 		defer s.batches.mu.Unlock()
 		return s.batches.flights == 0
 	})
+	return s, server
+}
+
+// hung is a store whose server hangs with both flights on their way, so that
+// whatever comes now waits, and goes together when the server is resumed.
+func hung(t *testing.T) (s *Store, server *redistest.Server, resume func()) {
+	t.Helper()
+	s, server = connected(t)
+	s.batches.late = time.Hour // no flight begins in the place of one that hangs
 	server.Pause(t)
 	var flying sync.WaitGroup
 	for n := range maxFlights {
@@ -163,10 +171,12 @@ func (q *asked) Answered(a weir.Answer) {
 	q.err <- err
 }
 
-// TestPatienceOfOthers: while a server hangs, who can't wait for long has an answer
-// in time, also among those who can.
+// TestPatienceOfOthers: while a server hangs, who can't wait for long hears so in
+// time, also among those who can. (They may hear of it, too: a connection that has
+// made one call wait too long is given up.)
 func TestPatienceOfOthers(t *testing.T) {
-	s, _, resume := hung(t)
+	s, server := connected(t)
+	server.Pause(t)
 	ask := func(name string, d time.Duration) *asked {
 		return &asked{weir.NewKey("account", name), time.Now().Add(d), make(chan error, 1)}
 	}
@@ -174,18 +184,49 @@ func TestPatienceOfOthers(t *testing.T) {
 	f := &flight{waiting: []waiter{{question: longer}, {question: short}, {question: long}}}
 	s.board(f)
 	go s.flight(s.connected(), f)
+	redistest.Await(t, "an answer", func() bool { return len(short.err) == 1 })
 	if err := <-short.err; !errors.Is(err, weir.ErrOutcomeUnknown) || !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("the impatient call: %v", err)
 	}
-	if n := len(long.err) + len(longer.err); n > 0 {
-		t.Errorf("%d calls did not wait", n)
+	server.Resume(t)
+	<-long.err
+	<-longer.err
+}
+
+// TestFlightsThatHang: while as many flights as may be are held up by a server, who
+// comes next is asked all the same and hears that it hangs; afterwards there are no
+// more flights than before.
+func TestFlightsThatHang(t *testing.T) {
+	s, server := connected(t)
+	server.Pause(t)
+	var flying sync.WaitGroup
+	for n := range maxFlights {
+		flying.Go(func() {
+			// What becomes of it does not matter: a connection that has made one call
+			// wait too long is given up.
+			_, _, _ = s.Apply(context.Background(), weir.NewKey("account", fmt.Sprint("flight-", n)), nil, new(weir.Cells))
+		})
+		redistest.Await(t, "a call to be on its way", func() bool {
+			s.batches.mu.Lock()
+			defer s.batches.mu.Unlock()
+			return len(s.batches.waiting) == 0 && s.batches.flights > 0
+		})
 	}
-	resume()
-	for _, q := range []*asked{long, longer} {
-		if err := <-q.err; err != nil {
-			t.Error(err)
-		}
+	q := &asked{weir.NewKey("account", "next"), time.Now().Add(10 * time.Millisecond), make(chan error, 1)}
+	if !s.Gather(q) {
+		t.Fatal("nothing is gathered")
 	}
+	redistest.Await(t, "an answer", func() bool { return len(q.err) == 1 })
+	if err := <-q.err; err == nil {
+		t.Error("a server that hangs has answered")
+	}
+	server.Resume(t)
+	flying.Wait()
+	redistest.Await(t, "the last flight to end", func() bool {
+		s.batches.mu.Lock()
+		defer s.batches.mu.Unlock()
+		return s.batches.flights == 0
+	})
 }
 
 // TestScriptsAreBounded: of ever new forms a store keeps the last ones, and every

@@ -108,7 +108,7 @@ func newStore(o Options) (*Store, error) {
 		resend:   o.Resend,
 		observer: o.Observer,
 		put:      newLua(putScript),
-		batches:  batches{oneByOne: o.OneByOne},
+		batches:  batches{oneByOne: o.OneByOne, late: impatience},
 	}, nil
 }
 

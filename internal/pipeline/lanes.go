@@ -74,7 +74,7 @@ func (t *lanes) drop() {
 		if l.users.Load() == 0 && (oldest == nil || l.seenAt.Load() < oldest.seenAt.Load()) {
 			oldest = l
 		}
-		if n++; n >= looked && oldest != nil {
+		if n++; n == looked {
 			break
 		}
 	}
