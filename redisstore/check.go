@@ -15,19 +15,29 @@ import (
 
 // Check looks at the server, or at every node of a cluster, once, for a start-up
 // or a command. An error means that limits can't be kept there; warnings say
-// what will go wrong later. It makes one trial of everything that deciding
-// needs, on a key that it removes again, and reads INFO: a user who may not gets
-// a warning.
+// what will go wrong later. It tries whether the user may do all that deciding
+// needs on every node, makes a trial of it, on keys that it removes again, and
+// reads INFO: a user who may not do that, or not read records, gets a warning.
 func (s *Store) Check(ctx context.Context) (warnings []string, err error) {
 	client, err := s.client(ctx)
 	if err != nil {
 		return nil, s.explain("check", err)
 	}
+	nodes := client.Nodes()
+	addrs := slices.Sorted(maps.Keys(nodes))
+	for _, addr := range addrs {
+		records, err := s.rights(ctx, nodes[addr], addr, client.Mode() == rueidis.ClientModeCluster)
+		if err != nil {
+			return nil, err
+		}
+		if !records {
+			warnings = append(warnings, fmt.Sprintf("redis %s: what is said of accounts, such as bans and limits of their own, can't be read; %s", addr, lacksRights("+hmget")))
+		}
+	}
 	if err := s.trial(ctx, client); err != nil {
 		return nil, err
 	}
-	nodes := client.Nodes()
-	for _, addr := range slices.Sorted(maps.Keys(nodes)) {
+	for _, addr := range addrs {
 		c := nodes[addr]
 		text, err := c.Do(ctx, c.B().Info().Build()).ToString()
 		if e, ok := rueidis.IsRedisErr(err); ok && strings.HasPrefix(e.Error(), "NOPERM") {

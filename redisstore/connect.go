@@ -2,6 +2,7 @@ package redisstore
 
 import (
 	"context"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -84,7 +85,7 @@ func (c *connector) start() *attempt {
 }
 
 func (c *connector) connect(a *attempt) {
-	client, err := rueidis.NewClient(c.option)
+	client, err := newClient(c.option)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	defer close(a.done)
@@ -97,6 +98,24 @@ func (c *connector) connect(a *attempt) {
 	default:
 		c.client.Store(&client)
 	}
+}
+
+// newClient connects. rueidis takes a server that is asked for its cluster, and
+// answers no, for a single one. One that answers that the user may not ask is none.
+func newClient(o rueidis.ClientOption) (rueidis.Client, error) {
+	client, err := rueidis.NewClient(o)
+	if err != nil || o.ForceSingleClient || o.Sentinel.MasterSet != "" || client.Mode() == rueidis.ClientModeCluster {
+		return client, err
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), o.Dialer.Timeout)
+	defer cancel()
+	for _, r := range client.DoMulti(ctx, client.B().ClusterSlots().Build(), client.B().ClusterShards().Build()) {
+		if answer := answered(r.Error()); answer != nil && strings.HasPrefix(answer.Error(), "NOPERM") {
+			client.Close()
+			return nil, answer
+		}
+	}
+	return client, nil
 }
 
 // close closes the client, now or when it is there.

@@ -1,6 +1,7 @@
 package redisstore
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -14,8 +15,15 @@ import (
 )
 
 // Rights is what a user of Redis needs on the store's keys to decide, as rules
-// for ACL SETUSER.
+// for ACL SETUSER. docs/redis.md says what other uses need.
 const Rights = "+eval +evalsha +time +hgetall +hlen +hset +hincrby +hdel +pexpire"
+
+// clusterRights is what it needs to find the nodes of a cluster: the first up to
+// Redis 7, the second later.
+const clusterRights = "+cluster|slots +cluster|shards"
+
+// recordRights is what it needs to write records.
+const recordRights = "+eval +evalsha +hget +hset +persist +pexpireat"
 
 // errorf makes an error that names the server. Keys of items are callers' names
 // and stay out of errors.
@@ -23,7 +31,33 @@ func (s *Store) errorf(what, format string, args ...any) error {
 	return fmt.Errorf("%s: %s: %w", s.where, what, fmt.Errorf(format, args...))
 }
 
-const lacksRights = "the user lacks rights; allow them with: ACL SETUSER NAME ~PREFIX* " + Rights
+// lacksRights says how a user comes to rights, which are rules for ACL SETUSER.
+func lacksRights(rights string) string {
+	return "the user lacks rights; allow them with: ACL SETUSER NAME " + rights
+}
+
+// denied is what to do about a text with which a server refuses a user something
+// that what needs, and "" for any other text. A command that the user gives is
+// named in it, one in a script not before Redis 7.2.
+func (s *Store) denied(what, text string) string {
+	if !strings.HasPrefix(text, "NOPERM") && !strings.Contains(text, "user executing the script") && !strings.Contains(text, "ACL failure in script") {
+		return ""
+	}
+	if _, command, ok := strings.Cut(text, "to run the '"); ok {
+		command, _, _ = strings.Cut(command, "'")
+		if strings.HasPrefix(command, "cluster|") {
+			return lacksRights(clusterRights)
+		}
+		return lacksRights("+" + command)
+	}
+	if strings.Contains(text, "access") {
+		return lacksRights("~" + s.prefix + "*")
+	}
+	if what == putRecord {
+		return lacksRights(recordRights)
+	}
+	return lacksRights(Rights)
+}
 
 // remedies are the server's refusals, by their first word, and what to do.
 var remedies = [...]struct{ code, remedy string }{
@@ -42,7 +76,6 @@ var remedies = [...]struct{ code, remedy string }{
 	{"UNKILLABLE", "a script of another program has run for too long and has written; the server must be restarted"},
 	{"NOAUTH", "the server wants a password: redis://USER:PASSWORD@HOST"},
 	{"WRONGPASS", "the user or the password is wrong"},
-	{"NOPERM", lacksRights},
 	{"WRONGTYPE", "a key of another program has the name of an item; set a prefix of your own"},
 	{"NOSCRIPT", "the server forgets scripts at once; look at what resets it"},
 }
@@ -62,8 +95,6 @@ func refusal(text string) string {
 		}
 	}
 	switch {
-	case strings.Contains(text, "user executing the script"):
-		return lacksRights
 	case strings.Contains(text, "max number of clients"):
 		return "the server has no connection left; raise its maxclients, or open fewer"
 	case strings.Contains(text, "unknown command"):
@@ -86,7 +117,7 @@ func (s *Store) explain(what string, err error) error {
 		err = sent.error
 	}
 	if answer := answered(err); answer != nil {
-		if remedy := refusal(answer.Error()); remedy != "" {
+		if remedy := cmp.Or(s.denied(what, answer.Error()), refusal(answer.Error())); remedy != "" {
 			return s.errorf(what, "%s (%w)", remedy, err)
 		}
 		return s.errorf(what, "%w", err)

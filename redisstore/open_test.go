@@ -107,7 +107,7 @@ func TestUser(t *testing.T) {
 		}
 	}
 	warnings, err := s.Check(context.Background())
-	if err != nil || len(warnings) != 1 || !strings.Contains(warnings[0], "INFO") {
+	if err != nil || len(warnings) != 2 || !strings.Contains(warnings[0], "+hmget") || !strings.Contains(warnings[1], "INFO") {
 		t.Errorf("check: %v, %v", warnings, err)
 	}
 	for url, want := range map[string][]string{

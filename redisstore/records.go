@@ -28,6 +28,8 @@ const (
 	maxRecord    = 390 << 10 // as much as every store takes
 )
 
+const putRecord = "put a record"
+
 // putScript stores a record if its version is still ARGV[1]. A version that is
 // already ARGV[3] is this very write, sent twice on its way.
 const putScript = `local v=redis.call('HGET',KEYS[1],'version') or ''
@@ -83,7 +85,7 @@ func (s *Store) noRecord(what, key string) error {
 // Put implements [weir.Records] with one script. A value has at most 390 KiB. A
 // time to expire is rounded up to whole milliseconds.
 func (s *Store) Put(ctx context.Context, key string, value []byte, ifVersion string, expiresAt time.Time) error {
-	const what = "put a record"
+	const what = putRecord
 	key, err := s.recordKey(what, key)
 	if err != nil {
 		return err
