@@ -1,6 +1,7 @@
 package dynamostore
 
 import (
+	"errors"
 	"fmt"
 	"math"
 	"strconv"
@@ -210,6 +211,12 @@ func decode(item map[string]types.AttributeValue, state *weir.Cells) error {
 			return fmt.Errorf("attribute %q of an item is not a number: another program writes to this table, or by hand; remove the attribute", name)
 		}
 		i, err := strconv.ParseInt(n.Value, 10, 64)
+		if errors.Is(err, strconv.ErrRange) {
+			// DynamoDB adds without end. What one sum can make is the end of int64.
+			if sum, _ := strconv.ParseFloat(n.Value, 64); math.Abs(sum) <= 1<<64 {
+				err = nil
+			}
+		}
 		if err != nil {
 			return fmt.Errorf("attribute %q of an item holds %q, not an integer of 64 bits; remove the attribute", name, n.Value)
 		}

@@ -100,10 +100,15 @@ func (c *connector) connect(a *attempt) {
 	}
 }
 
-// newClient connects. rueidis takes a server that is asked for its cluster, and
+// newClient connects. Sentinels that want a password are given that of the servers,
+// which have no use for another in an address. rueidis takes a server that is asked for its cluster, and
 // answers no, for a single one. One that answers that the user may not ask is none.
 func newClient(o rueidis.ClientOption) (rueidis.Client, error) {
 	client, err := rueidis.NewClient(o)
+	if answer := answered(err); answer != nil && strings.HasPrefix(answer.Error(), "NOAUTH") && o.Sentinel.MasterSet != "" && o.Password != "" {
+		o.Sentinel.Username, o.Sentinel.Password = o.Username, o.Password
+		client, err = rueidis.NewClient(o)
+	}
 	if err != nil || o.ForceSingleClient || o.Sentinel.MasterSet != "" || client.Mode() == rueidis.ClientModeCluster {
 		return client, err
 	}

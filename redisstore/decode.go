@@ -20,7 +20,8 @@ type reply struct {
 }
 
 // decode reads the script's answer: which write was applied, the values of the
-// fields that the writes name, and the names and values of the other fields. It
+// fields that the writes name, how many texts the other fields are, and their names
+// and values: with a space in one they are more. It
 // fills state with the fields of limits that this process has; what else the item
 // holds is left alone.
 func (n *names) decode(text string, named []weir.Field, state *weir.Cells) (r reply, err error) {
@@ -43,14 +44,22 @@ func (n *names) decode(text string, named []weir.Field, state *weir.Cells) (r re
 		}
 		state.Set(f, v)
 	}
+	if !more {
+		return r, nil
+	}
+	count, text, more := strings.Cut(text, " ")
+	left, err := strconv.Atoi(count)
+	if err != nil || left < 1 || left%2 != 0 {
+		return r, fmt.Errorf("the script's answer has %q for the number of other fields", count)
+	}
 	n.mu.RLock()
 	defer n.mu.RUnlock()
-	for more {
+	for ; left > 0; left -= 2 {
 		var name string
 		var paired bool
 		name, text, paired = strings.Cut(text, " ")
 		value, text, more = strings.Cut(text, " ")
-		if !paired {
+		if !paired || more != (left > 2) {
 			return r, errors.New("another program has written a field with a space in it to an item; remove the field")
 		}
 		if name == ring {

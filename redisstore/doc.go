@@ -12,7 +12,8 @@
 //
 // A program that has a rueidis client already gives it to [New]. For Valkey,
 // Sentinel, a cluster, TLS or a user with few rights, make the client, or the
-// URL, accordingly: nothing else differs.
+// URL, accordingly: nothing else differs. docs/redis.md says which rights a user
+// needs; [Rights] are those to decide.
 //
 // # Time
 //
@@ -33,7 +34,9 @@
 // wraps [weir.ErrOutcomeUnknown], and the limit's failure mode decides the call.
 // With Options.Resend the same write is sent again instead: the field "w" of an
 // item holds the nonces of its last four writes, and a write that is among them
-// is reported as applied and not applied again. Neither this package nor the
+// is reported as applied and not applied again. Four others in between push it
+// out: with several processes on a key in great demand, some of what is sent
+// again is counted twice. Neither this package nor the
 // client sends a write twice by itself.
 //
 // # Load
@@ -51,8 +54,9 @@
 //
 // # Expiry
 //
-// Every write sets the time to live of its key, so no key stays for ever, and
-// idle callers cost nothing. A server that evicts keys when memory is full
+// Every write sets the time to live of its key, so no caller's key stays for ever, and
+// idle callers cost nothing. (A user without the right to PEXPIRE would leave keys
+// behind; [Store.Check] refuses him. Records stay for as long as they were put for.) A server that evicts keys when memory is full
 // forgets what callers have used: its maxmemory-policy should be noeviction, and
 // [Store.Check] warns when it is not.
 //

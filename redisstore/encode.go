@@ -16,8 +16,8 @@ import (
 // billion is a second in nanoseconds.
 const billion = int64(1e9)
 
-// certainly: more than this beyond now is beyond int64.
-const certainly = math.MaxInt64 - 1_600_000_000*billion
+// within: as much beyond now is within int64, until the year 2096.
+const within = math.MaxInt64 - 4_000_000_000*billion
 
 // names remembers how fields are written. It holds one entry for each field of
 // each limit that this process has, and one for all windows of a limit.
@@ -179,13 +179,12 @@ func (e *encoded) field(n *names, f weir.Field) {
 }
 
 func (e *encoded) guard(n *names, g *weir.Cond) {
-	rel, value := g.Rel, g.Value
-	if rel && value > certainly {
-		rel, value = false, math.MaxInt64
-	}
+	value := g.Value
 	op := int(g.Cmp)
 	switch {
-	case rel:
+	case g.Rel && value > within:
+		op |= opRel | opEnd
+	case g.Rel:
 		op |= opRel
 	case g.Cmp == plan.Equal && g.Field.Kind != plan.Clock:
 		op |= opText

@@ -97,6 +97,8 @@ func refusal(text string) string {
 	switch {
 	case strings.Contains(text, "max number of clients"):
 		return "the server has no connection left; raise its maxclients, or open fewer"
+	case strings.Contains(text, "DB index is out of range"):
+		return "the server has fewer databases than the number in redis://HOST/NUMBER; give a lower one, or none and a prefix"
 	case strings.Contains(text, "unknown command"):
 		return "the server has no scripts, which this store needs; use Redis 5 or newer, or Valkey"
 	case strings.Contains(text, "attempt to perform arithmetic"), strings.Contains(text, "not an integer"):
@@ -113,7 +115,8 @@ func (s *Store) explain(what string, err error) error {
 		return nil
 	}
 	var sent notSent
-	if errors.As(err, &sent) {
+	early := errors.As(err, &sent)
+	if early {
 		err = sent.error
 	}
 	if answer := answered(err); answer != nil {
@@ -126,7 +129,7 @@ func (s *Store) explain(what string, err error) error {
 	case dialing(err):
 		return s.errorf(what, "%w: no connection; is the server running, and reachable from here? (%w)", weir.ErrUnreachable, err)
 	case isTLS(err):
-		return s.errorf(what, "no TLS connection; give the authority of the server's certificate as ca=FILE, or use redis:// when it has no TLS (%w)", err)
+		return s.errorf(what, "no TLS connection; give the authority of the server's certificate as ca=FILE, and your own as cert=FILE with key=FILE if it wants one, or use redis:// when it has no TLS (%w)", err)
 	case errors.Is(err, rueidis.ErrNoSlot):
 		return s.errorf(what, "the cluster has no node for a part of the keys; look at it with: redis-cli --cluster check HOST:PORT (%w)", err)
 	case errors.Is(err, errWaiting):
@@ -137,6 +140,9 @@ func (s *Store) explain(what string, err error) error {
 		return s.errorf(what, "no answer in time (%w)", err)
 	case errors.Is(err, context.Canceled):
 		return s.errorf(what, "%w", err)
+	}
+	if early {
+		return s.errorf(what, "%w: no connection; the server broke it off before anything was sent: with TLS it wants rediss://, and perhaps cert=FILE with key=FILE (%w)", weir.ErrUnreachable, err)
 	}
 	return s.errorf(what, "the connection broke (%w)", err)
 }
@@ -192,5 +198,6 @@ func isTLS(err error) bool {
 	var verify *tls.CertificateVerificationError
 	var record tls.RecordHeaderError
 	var alert tls.AlertError
-	return errors.As(err, &verify) || errors.As(err, &record) || errors.As(err, &alert)
+	var op *net.OpError // of an alert that the server sent
+	return errors.As(err, &verify) || errors.As(err, &record) || errors.As(err, &alert) || errors.As(err, &op) && op.Op == "remote error"
 }

@@ -10,6 +10,7 @@ const (
 	opAbsent = 1 << 5 // an absent field will do
 	opRel    = 1 << 6 // the constant is relative to now
 	opClock  = 1 << 7 // now is compared, and not a field
+	opEnd    = 1 << 8 // the constant, relative to now, may be beyond int64, and then is its end
 )
 
 // The verbs of actions in a form.

@@ -26,7 +26,8 @@ import (
 // The port is 6379 when it is not given. Parameters, of which any other is an
 // error: addr=HOST:PORT, another address of the cluster or another Sentinel, as
 // often as needed; master_set=NAME, the name under which Sentinel, at the
-// addresses, knows the primary; prefix=TEXT and max_ttl=DURATION, in place of
+// addresses, knows the primary (a Sentinel that wants a user and a password gets
+// those of the URL); prefix=TEXT and max_ttl=DURATION, in place of
 // Options.Prefix and Options.MaxKeep; resend=true and one_by_one=true, as
 // in Options; and with TLS ca=FILE, an authority for the server's certificate in place of the
 // system's, and cert=FILE with key=FILE, the client's own certificate. Errors

@@ -2,9 +2,11 @@ package redisstore_test
 
 import (
 	"context"
+	"errors"
 	"strings"
 	"testing"
 
+	"github.com/weirlabs/weir"
 	"github.com/weirlabs/weir/internal/redistest"
 	"github.com/weirlabs/weir/redisstore"
 )
@@ -85,13 +87,40 @@ func TestTLS(t *testing.T) {
 		t.Error(err)
 	}
 	refused(t, try(open(t, "rediss://"+server.Addr), b.key, write(put(b.t, 2))), "ca=FILE")
-	if err := try(open(t, "redis://"+server.Addr), b.key, write(put(b.t, 2))); err == nil {
-		t.Error("a server with TLS was reached without")
+	err := try(open(t, "redis://"+server.Addr), b.key, write(put(b.t, 2)))
+	refused(t, err, "rediss://")
+	if !errors.Is(err, weir.ErrUnreachable) {
+		t.Errorf("nothing was sent, and the error is %v", err)
 	}
 	refused(t, try(open(t, "rediss://"+b.server.Addr+"?ca="+server.CA), b.key, write(put(b.t, 2))))
 	if got := server.Do(t, "HGET", b.key.String(), "rate.t"); got != "1" {
 		t.Errorf("the field is %q", got)
 	}
+	server.Do(t, "CONFIG", "SET", "tls-auth-clients", "yes")
+	refused(t, try(open(t, "rediss://"+server.Addr+"?ca="+server.CA), b.key, write(put(b.t, 2))), "cert=FILE")
+}
+
+func TestDatabaseThatIsNone(t *testing.T) {
+	b := newBench(t)
+	refused(t, try(open(t, "redis://"+b.server.Addr+"/99"), b.key, write(put(b.t, 1))), "fewer databases", "prefix")
+}
+
+// A Sentinel that wants a password is asked with that of the servers.
+func TestSentinelWithPassword(t *testing.T) {
+	s := redistest.StartSentinel(t)
+	b := newBench(t)
+	for _, server := range []*redistest.Server{s.Primary, s.Server} {
+		server.Do(t, "ACL", "SETUSER", "weir", "on", ">secret", "~*", "&*", "+@all")
+	}
+	url := "@" + s.Addr + "?master_set=" + s.Name
+	if err := try(open(t, "redis://weir:secret"+url), b.key, write(put(b.t, 1))); err != nil {
+		t.Errorf("a Sentinel that wants none: %v", err)
+	}
+	s.Do(t, "ACL", "SETUSER", "default", "off")
+	if err := try(open(t, "redis://weir:secret"+url), b.key, write(put(b.t, 1))); err != nil {
+		t.Errorf("a Sentinel that wants one: %v", err)
+	}
+	refused(t, try(open(t, "redis://weir:wrong"+url), b.key, write(put(b.t, 1))), "password is wrong")
 }
 
 // TestUser: a user with the documented rights, and no more, can decide.

@@ -22,8 +22,8 @@ import (
 // All answers come in one text. Its first line is the server's seconds and
 // microseconds and the length of each answer, negative for an error. An answer is
 // the write that was applied ("=" before it: it had been already), the values of
-// the fields that the writes name, nothing for one that is absent, and then name
-// and value of every other field.
+// the fields that the writes name, nothing for one that is absent, and, if there
+// are others, how many texts they are and the name and value of each.
 //
 // A script compares in doubles. They order two numbers that are more than 4096
 // apart, whatever their size, since a number of 64 bits is at most 1024 off as a
@@ -93,6 +93,9 @@ b=b+%d
 end
 return T[1]..' '..T[2]..' '..concat(lengths,' ')..'\n'..concat(answers)`
 )
+
+// end is the end of int64 as text.
+const end = "'9223372036854775807'"
 
 // few reports whether values and fields have variables of their own.
 func (f *form) few() bool { return len(f.kinds) <= locals }
@@ -205,7 +208,7 @@ func (f *form) one(line func(string, ...any)) {
 	if word == "elseif" {
 		line("end")
 	}
-	rest := "o..(m>0 and ' '..concat(h,' ',1,m) or '')"
+	rest := "(m==0 and '' or ' '..m..(o=='' and ' '..concat(h,' ',1,m) or o))"
 	if f.few() {
 		named := ""
 		for i := range f.names {
@@ -254,8 +257,9 @@ func (f *form) find(line func(string, ...any)) {
 	line("for i=1,n,2 do")
 	line("local f,a=h[i],h[i+1]")
 	line("if %s", strings.Join(found, "\nelseif "))
-	line("elseif n<=64 then o=o..' '..f..' '..a")
-	line("else h[m+1]=f h[m+2]=a m=m+2 end")
+	line("else")
+	line("if n<=64 then o=o..' '..f..' '..a else h[m+1]=f h[m+2]=a end")
+	line("m=m+2 end")
 	line("end")
 }
 
@@ -289,6 +293,14 @@ func (f *form) guard(g part) string {
 			now = "S,U"
 		}
 		holds = fmt.Sprintf("(%s%s-%s>=-4096 and %s-%s<=4096 and diff(%s,%s,%s)%s0)", far, x, c, x, c, v, arg(g.value), now, sign)
+	}
+	if g.op&opEnd != 0 {
+		switch cmp {
+		case plan.AtLeast:
+			holds = "(" + v + "==" + end + " or " + holds + ")"
+		case plan.Equal:
+			holds = "(" + v + "==" + end + " and diff(" + v + "," + arg(g.value) + ",S,U)<=0 or " + holds + ")"
+		}
 	}
 	switch {
 	case g.op&opAbsent != 0:

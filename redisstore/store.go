@@ -30,8 +30,10 @@ type Options struct {
 
 	// Resend lets a write be sent again whose reply was lost with its
 	// connection: items then hold the nonces of their last four writes, so that
-	// nothing is applied twice. That costs a server a third of its decisions. By
-	// default such a call is a failure of the store, whose outcome is unknown;
+	// it is not applied twice, unless four or more others were applied to the item
+	// in between, as to a key that several processes write at once: then it may be
+	// counted twice, and never goes uncounted. That costs a server a third of its
+	// decisions. By default such a call is a failure of the store, whose outcome is unknown;
 	// the failure mode of the limit decides it. When a connection to Redis
 	// breaks, the server is mostly gone as well, and sending again would fail.
 	Resend bool

@@ -19,6 +19,7 @@ func (s suite) listed(t *testing.T) {
 	}
 	t.Run("items that stay are listed while others come and go", s.moving)
 	t.Run("a page has room for one key at least", s.noRoom)
+	t.Run("removing makes no item", s.noneFromRemoving)
 }
 
 // listBench is a store with some items to list.
@@ -186,5 +187,18 @@ func (s suite) noRoom(t *testing.T) {
 		if keys, next, err := l.ListKeys(context.Background(), "", "", max); err == nil {
 			t.Errorf("a page of %d keys: %v, %q", max, keys, next)
 		}
+	}
+}
+
+func (s suite) noneFromRemoving(t *testing.T) {
+	l, f := s.listing(t), someFields(t)
+	key := weir.NewKey("removing-"+l.run, "never there")
+	w := write(nil, drop(f.t), drop(f.count))
+	if s.caps.LossyReplies {
+		w.Nonce = 1
+	}
+	l.bench.must(key, w)
+	if got := l.all("removing-"+l.run, 10); len(got) > 0 {
+		t.Errorf("a write that only removes, from an item that is not there, made %v", got)
 	}
 }

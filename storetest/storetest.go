@@ -9,7 +9,8 @@
 //	}
 //
 // [Run] begins with the vocabulary: what a guard, an action and a read mean, to
-// the last bit of an int64, alone and with 64 callers at once. Then a model
+// the last bit of an int64, alone and with 64 callers at once; and that an item is
+// kept for as long as it has to be. Then a model
 // check drives the store and a plain value in memory with the same random
 // writes and compares them; a failure prints the seed that repeats it. Last, a
 // weir.Limiter on the store must keep every kind of limit: all or nothing over
@@ -48,6 +49,7 @@ func Run(t *testing.T, open Open) {
 	caps := describe(t, open)
 	suite := suite{open: open, caps: caps}
 	t.Run("vocabulary", suite.vocabulary)
+	t.Run("expiry", suite.expiry)
 	t.Run("model", suite.model)
 	t.Run("concurrent", suite.concurrent)
 	if caps.gatherer {

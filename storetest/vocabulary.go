@@ -72,6 +72,7 @@ func (s suite) vocabulary(t *testing.T) {
 	t.Run("guards on the clock", s.onClock)
 	t.Run("actions", s.actions)
 	t.Run("integers are exact", s.exact)
+	t.Run("sums stay at the ends", s.sums)
 	t.Run("one write changes all or nothing", s.allOrNothing)
 	t.Run("the first of several writes", s.several)
 	t.Run("removing leaves nothing", s.removing)
@@ -187,12 +188,24 @@ func (s suite) relative(t *testing.T) {
 			}
 		}
 	}
-	// A sum beyond the range stays at its end.
+	// A sum beyond the range stays at its end: that of a little as well as that of a
+	// lot, which a store may know without its clock.
 	key := b.key()
 	state := b.must(key, write(nil, weir.Act{Field: f.t, Do: plan.Put, Value: math.MaxInt64, Rel: true}))
 	b.same(state, map[weir.Field]int64{f.t: math.MaxInt64})
-	if applied, _, _ := b.apply(key, write([]weir.Cond{{Field: f.t, Cmp: plan.AtMost, Value: math.MaxInt64, Rel: true}}, put(f.t, 0))); applied != 0 {
-		t.Errorf("the largest integer is not at most now plus the largest integer")
+	_, now, _ := b.apply(key)
+	for _, v := range []int64{math.MaxInt64, math.MaxInt64 - now + int64(time.Hour)} {
+		for cmp, want := range map[plan.Cmp]int{plan.AtMost: 0, plan.Above: -1, plan.AtLeast: 0, plan.Equal: 0} {
+			if applied, _, _ := b.apply(key, write([]weir.Cond{{Field: f.t, Cmp: cmp, Value: v, Rel: true}}, put(f.r, 1))); applied != want {
+				t.Errorf("the largest integer %s now+%d: applied %d, want %d", comparisons[cmp], v, applied, want)
+			}
+		}
+	}
+	// A sum that is just within the range is what it is.
+	for cmp, want := range map[plan.Cmp]int{plan.AtMost: -1, plan.Above: 0, plan.AtLeast: 0, plan.Equal: -1} {
+		if applied, _, _ := b.apply(key, write([]weir.Cond{{Field: f.t, Cmp: cmp, Value: math.MaxInt64 - now - int64(time.Hour), Rel: true}}, put(f.r, 1))); applied != want {
+			t.Errorf("the largest integer %s an hour less: applied %d, want %d", comparisons[cmp], applied, want)
+		}
 	}
 }
 
@@ -252,6 +265,31 @@ func (s suite) actions(t *testing.T) {
 		step.do()
 		b.same(b.must(key, write(nil, step.act)), want)
 		b.reads(key, want)
+	}
+}
+
+// sums tests that they stay at the ends of int64.
+func (s suite) sums(t *testing.T) {
+	b, f := s.start(t), someFields(t)
+	for _, c := range []struct{ from, add, want int64 }{
+		{math.MaxInt64 - 5, 5, math.MaxInt64},
+		{math.MaxInt64 - 5, 6, math.MaxInt64},
+		{math.MaxInt64, 1, math.MaxInt64},
+		{math.MaxInt64, math.MaxInt64, math.MaxInt64},
+		{math.MinInt64 + 5, -5, math.MinInt64},
+		{math.MinInt64 + 5, -6, math.MinInt64},
+		{math.MinInt64, math.MinInt64, math.MinInt64},
+		{math.MaxInt64, math.MinInt64, -1},
+		{math.MinInt64, math.MaxInt64, -1},
+	} {
+		key := b.key()
+		b.must(key, write(nil, put(f.count, c.from), put(f.t, farAhead)))
+		want := map[weir.Field]int64{f.count: c.want, f.t: farAhead}
+		b.same(b.must(key, write(nil, add(f.count, c.add))), want)
+		b.reads(key, want)
+		// Beside another action a store may add in another way.
+		b.must(key, write(nil, put(f.count, c.from)))
+		b.same(b.must(key, write(nil, add(f.count, c.add), put(f.r, 1))), map[weir.Field]int64{f.count: c.want, f.t: farAhead, f.r: 1})
 	}
 }
 
@@ -379,11 +417,13 @@ func (s suite) manyLimits(t *testing.T) {
 
 func (s suite) keys(t *testing.T) {
 	b, f := s.start(t), someFields(t)
-	long := strings.Repeat("k", weir.MaxKey-len("storetest#"))
+	long := b.run + strings.Repeat("k", weir.MaxKey-len("storetest#")-len(b.run)-1)
 	ids := []string{
 		b.run, b.run + "#", b.run + "|n#1", b.run + ":", b.run + "%", b.run + "%23", b.run + " ", b.run + "\x00", b.run + "é", b.run + "É",
 		b.run + "*", b.run + "?", b.run + "[a]", b.run + "{a}", b.run + "/", b.run + "\n", b.run + "'", b.run + "\"", strings.ToLower(b.run),
-		b.run + long[len(b.run):],
+		// As long as a key may be, and different at one end only: whoever cuts keys
+		// takes two callers for one.
+		long, long + "a", long + "b", "x" + long[1:] + "a",
 	}
 	for i, id := range ids {
 		key := weir.NewKey("storetest", id)
