@@ -47,7 +47,7 @@ func (n *names) decode(text string, named []weir.Field, state *weir.Cells) (r re
 	if !more {
 		return r, nil
 	}
-	count, text, more := strings.Cut(text, " ")
+	count, text, _ := strings.Cut(text, " ")
 	left, err := strconv.Atoi(count)
 	if err != nil || left < 1 || left%2 != 0 {
 		return r, fmt.Errorf("the script's answer has %q for the number of other fields", count)
