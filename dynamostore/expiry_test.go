@@ -58,6 +58,13 @@ func (x timed) delete(key weir.Key) {
 	}
 }
 
+// seeded is random, and says by what.
+func seeded(t *testing.T) *rand.Rand {
+	seed := rand.Uint64()
+	t.Logf("seed %d", seed)
+	return rand.New(rand.NewPCG(seed, 0))
+}
+
 // A6: now + time to full + 3600, in whole seconds, rounded up, whatever the
 // limit: B065 wrote nanoseconds, B067 overflowed 32 bits, B073 rounded to zero.
 func TestSpec_A06_ExpiryInWholeSeconds(t *testing.T) {
@@ -87,7 +94,7 @@ func TestSpec_A06_ExpiryInWholeSeconds(t *testing.T) {
 }
 
 func TestCase_B065_B067_B073_AnyLimitHasASoundExpiry(t *testing.T) {
-	random := rand.New(rand.NewPCG(uint64(time.Now().UnixNano()), 3))
+	random := seeded(t)
 	x := newTimed(t, servers.full)
 	for i := range 150 {
 		text := fmt.Sprintf("%d/%d%s burst %d", 1+random.Int64N(1000), 1+random.Int64N(400), []string{"s", "m", "h", "d"}[random.IntN(4)], 1+random.Int64N(100_000))
@@ -191,7 +198,7 @@ func TestCase_B061_B062_B064_EveryItemHasAnExpiry(t *testing.T) {
 func TestCase_B068_B070_B071_DeletionDecidesNothing(t *testing.T) {
 	limits := []weir.Limit{parse(t, "n-rate", "1/m burst 5"), parse(t, "n-quota", "quota 5/5m"), parse(t, "n-day", "quota 20/d calendar"), parse(t, "n-slide", "sliding 10/10m")}
 	x := newTimed(t, servers.full, limits[0], limits[1], limits[3])
-	random := rand.New(rand.NewPCG(uint64(time.Now().UnixNano()), 4))
+	random := seeded(t)
 	kept, deleted := weir.NewKey("account", "kept"), weir.NewKey("account", "deleted")
 	deletions, refusals := 0, 0
 	for i := range 400 {

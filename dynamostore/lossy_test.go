@@ -50,6 +50,16 @@ func TestLossyWay(t *testing.T) {
 					var mu sync.Mutex // of random and of the counts
 					streak := false   // faults of one write: others come in between once, as four nonces are enough for three of them
 					random := rand.New(rand.NewPCG(uint64(callers*10+others), uint64(round)))
+					var late []func() // requests that the next attempt overtakes
+					arrive := func() {
+						mu.Lock()
+						all := late
+						late = nil
+						mu.Unlock()
+						for _, request := range all {
+							request()
+						}
+					}
 					between := func() {
 						for range others {
 							from := time.Now()
@@ -77,17 +87,17 @@ func TestLossyWay(t *testing.T) {
 							return resp, err
 						case 2:
 							return dynalite.Duplicate(r, next)
-						case 3: // on its way for so long that the next attempt overtakes it, or never there
+						case 3: // on its way for so long that the next attempt overtakes it, or, when its call ends before, never there
 							if others < 3 {
-								time.AfterFunc(3*time.Millisecond, func() {
-									if resp, err := next(); err == nil {
-										resp.Body.Close()
-									}
-								})
+								mu.Lock()
+								late = append(late, func() { _, _ = dynalite.DropAfter(r, next) })
+								mu.Unlock()
 							}
 							return dynalite.DropBefore(r, next)
 						}
-						return next()
+						resp, err := next()
+						arrive()
+						return resp, err
 					})
 					l := weir.NewLimiter(f.store, weir.Options{Deadline: deadline})
 					var wg sync.WaitGroup
@@ -135,7 +145,7 @@ func TestLossyWay(t *testing.T) {
 					}
 					wg.Wait()
 					f.through.Clear()
-					<-time.After(20 * time.Millisecond) // what was delayed is there
+					arrive()
 					if n := used(t, f.other, op); n < a.least || n > a.most {
 						t.Errorf("%d callers, %d others, %s: %d are counted, and it must be %d to %d", callers, others, limit, n, a.least, a.most)
 					}
