@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/redis/rueidis"
 
@@ -28,7 +29,7 @@ func TestListOnASharedServer(t *testing.T) {
 	}
 	key := weir.NewKey("account", "a")
 	for _, s := range []*redisstore.Store{one, two} {
-		if d, err := weir.NewLimiter(s, weir.Options{}).Take(ctx, weir.Op{Limit: limit, Key: key}); err != nil || !d.Allowed {
+		if d, err := weir.NewLimiter(s, weir.Options{Deadline: time.Minute}).Take(ctx, weir.Op{Limit: limit, Key: key}); err != nil || !d.Allowed {
 			t.Fatalf("%+v, %v", d, err)
 		}
 	}
@@ -69,7 +70,7 @@ func TestListOverAClusterInShortPages(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	l := weir.NewLimiter(s, weir.Options{})
+	l := weir.NewLimiter(s, weir.Options{Deadline: time.Minute})
 	for n := range 12 {
 		if _, err := l.Take(context.Background(), weir.Op{Limit: limit, Key: weir.NewKey("account", fmt.Sprint(n))}); err != nil {
 			t.Fatal(err)

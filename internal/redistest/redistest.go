@@ -28,7 +28,7 @@ import (
 )
 
 // patience is how long a server may take to be ready, on a slow machine too.
-const patience = 30 * time.Second
+const patience = time.Minute
 
 // Options of [Start]. The zero value is a server without password, TLS or
 // persistence.
@@ -137,7 +137,7 @@ func cli(tb testing.TB, args ...string) string {
 	return strings.TrimSpace(string(out))
 }
 
-// Await polls until a condition holds, for at most half a minute.
+// Await polls until a condition holds, for at most a minute.
 func Await(tb testing.TB, what string, holds func() bool) {
 	tb.Helper()
 	tick := time.NewTicker(20 * time.Millisecond)

@@ -12,6 +12,14 @@ type Cluster struct {
 	Nodes []*Server
 }
 
+// forEver, in milliseconds, is how long a server may be silent before others take
+// it for dead: longer than a test lasts, because a busy machine can make any of
+// them silent for a while. A test that loses one says so, and then it is aSecond.
+const (
+	forEver = "600000"
+	aSecond = "1000"
+)
+
 // StartCluster starts a cluster of three nodes and waits until each of them
 // knows that it is whole.
 func StartCluster(tb testing.TB, o Options) *Cluster {
@@ -20,7 +28,7 @@ func StartCluster(tb testing.TB, o Options) *Cluster {
 	create := []string{"--cluster", "create"}
 	for range 3 {
 		node := o
-		node.Config = append([]string{"cluster-enabled yes", "cluster-node-timeout 1000"}, o.Config...)
+		node.Config = append([]string{"cluster-enabled yes", "cluster-node-timeout " + forEver}, o.Config...)
 		s := Start(tb, node)
 		c.Nodes = append(c.Nodes, s)
 		create = append(create, s.Addr)
@@ -32,6 +40,17 @@ func StartCluster(tb testing.TB, o Options) *Cluster {
 		})
 	}
 	return c
+}
+
+// Lose ends one node, and lets the others find out.
+func (c *Cluster) Lose(tb testing.TB, lost int) {
+	tb.Helper()
+	c.Nodes[lost].Kill()
+	for i, n := range c.Nodes {
+		if i != lost {
+			n.Do(tb, "CONFIG", "SET", "cluster-node-timeout", aSecond)
+		}
+	}
 }
 
 // Sentinel is a primary with one replica, and one Sentinel that watches both and
@@ -60,12 +79,19 @@ func StartSentinel(tb testing.TB) *Sentinel {
 			"dir " + dir,
 			fmt.Sprintf("port %d", sentinelPort),
 			fmt.Sprintf("sentinel monitor %s %s %s 1", s.Name, host, port),
-			fmt.Sprintf("sentinel down-after-milliseconds %s 1000", s.Name),
-			fmt.Sprintf("sentinel failover-timeout %s 10000", s.Name),
+			fmt.Sprintf("sentinel down-after-milliseconds %s %s", s.Name, forEver),
+			fmt.Sprintf("sentinel failover-timeout %s 5000", s.Name), // it tries again after twice as long
 		})}
 	})
 	Await(tb, "the Sentinel to know the replica", func() bool {
 		return strings.Contains(s.Do(tb, "SENTINEL", "replicas", s.Name), replica.Addr)
 	})
 	return s
+}
+
+// LosePrimary ends the primary, and lets the Sentinel find out.
+func (s *Sentinel) LosePrimary(tb testing.TB) {
+	tb.Helper()
+	s.Primary.Kill()
+	s.Do(tb, "SENTINEL", "SET", s.Name, "down-after-milliseconds", aSecond)
 }
