@@ -3,6 +3,7 @@ package dynamostore_test
 import (
 	"context"
 	"fmt"
+	"math/rand/v2"
 	"net/http"
 	"os"
 	"strings"
@@ -55,14 +56,20 @@ func onBoth(t *testing.T, test func(t *testing.T, server *dynalite.Server)) {
 	t.Run("plain", func(t *testing.T) { test(t, servers.plain) })
 }
 
-// tableOf is a table name of this test alone.
+// tables are the names of the tests' tables, by the tests' contexts: each run of a
+// test has one of its own.
+var tables sync.Map
+
+// tableOf is a table name of this run of a test alone.
 func tableOf(tb testing.TB) string {
-	return strings.Map(func(r rune) rune {
+	name := strings.Map(func(r rune) rune {
 		if r == '_' || r == '-' || '0' <= r && r <= '9' || 'a' <= r && r <= 'z' || 'A' <= r && r <= 'Z' {
 			return r
 		}
 		return '.'
 	}, tb.Name())
+	own, _ := tables.LoadOrStore(tb.Context(), fmt.Sprintf("%s.%x", name, rand.Uint64()))
+	return own.(string)
 }
 
 // clientOf makes a client of a server, through a Transport if there is one.
@@ -217,9 +224,9 @@ func (n *trips) take() counts {
 
 func TestConformance(t *testing.T) {
 	onBoth(t, func(t *testing.T, server *dynalite.Server) {
-		client := clientOf(t, server, nil)
+		client, table := clientOf(t, server, nil), tableOf(t)
 		storetest.Run(t, func(tb testing.TB, now func() int64) weir.Store {
-			return open(tb, client, dynamostore.Options{Table: "conformance", Now: now})
+			return open(tb, client, dynamostore.Options{Table: table, Now: now})
 		})
 	})
 }

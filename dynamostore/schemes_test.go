@@ -226,10 +226,13 @@ func inProcesses(tb testing.TB, w workload, s setup) *result {
 		})
 	}
 	wg.Wait()
-	sum := &result{First: results[0].First}
+	sum := &result{Offered: s.Lasts, First: results[0].First}
 	for _, r := range results {
-		sum.First = min(sum.First, r.First)
-		sum.Elapsed, sum.Lasts = max(sum.Elapsed, r.Elapsed), max(sum.Lasts, r.Lasts)
+		if r.First.Before(sum.First) {
+			sum.First = r.First
+		}
+		sum.Refused, sum.Last = later(sum.Refused, r.Refused), later(sum.Last, r.Last)
+		sum.Elapsed = max(sum.Elapsed, r.Elapsed)
 		sum.Allowed.add(r.Allowed)
 		sum.Denied.add(r.Denied)
 		sum.Falsely += r.Falsely

@@ -114,15 +114,16 @@ func TestTableThatIsMissing(t *testing.T) {
 
 func TestTableWithAnotherKey(t *testing.T) {
 	client := clientOf(t, servers.full, nil)
-	for name, key := range map[string][]types.KeySchemaElement{
+	for kind, key := range map[string][]types.KeySchemaElement{
 		"wrong-name": {{AttributeName: aws.String("id"), KeyType: types.KeyTypeHash}},
 		"sort-key":   {{AttributeName: aws.String("pk"), KeyType: types.KeyTypeHash}, {AttributeName: aws.String("sk"), KeyType: types.KeyTypeRange}},
 		"wrong-type": {{AttributeName: aws.String("pk"), KeyType: types.KeyTypeHash}},
 	} {
+		name := tableOf(t) + kind
 		var attributes []types.AttributeDefinition
 		for _, k := range key {
 			typ := types.ScalarAttributeTypeS
-			if name == "wrong-type" {
+			if kind == "wrong-type" {
 				typ = types.ScalarAttributeTypeN
 			}
 			attributes = append(attributes, types.AttributeDefinition{AttributeName: k.AttributeName, AttributeType: typ})
