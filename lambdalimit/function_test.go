@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"net"
 	"net/http"
 	"os"
@@ -78,6 +79,8 @@ type function struct {
 	db    *dynamodb.Client
 	table string
 	calls *counter
+
+	unanswered int // calls of resolve
 }
 
 // logBuffer keeps what a process writes, for several readers.
@@ -131,7 +134,7 @@ func start(t *testing.T, example string, env ...string) *function {
 		t.Fatal(err)
 	}
 	endpoint := f.calls.proxy(t, server.URL)
-	rie, runtime := freeAddress(t), freeAddress(t)
+	rie, runtime := freeAddress(t, 22_000), freeAddress(t, 27_000)
 	// The emulator listens on every address unless it is told one.
 	f.cmd = exec.Command(filepath.Join(dir, "aws-lambda-rie"), "--runtime-interface-emulator-address", rie,
 		"--runtime-api-address", runtime, filepath.Join(dir, example+"-amd64", "bootstrap"))
@@ -166,7 +169,7 @@ func start(t *testing.T, example string, env ...string) *function {
 // await polls until something is so.
 func (f *function) await(so func() bool, otherwise string) {
 	f.t.Helper()
-	for end := time.Now().Add(20 * time.Second); !so(); {
+	for end := time.Now().Add(time.Minute); !so(); {
 		if time.Now().After(end) {
 			f.t.Fatalf("%s:\n%s", otherwise, f.log)
 		}
@@ -174,14 +177,18 @@ func (f *function) await(so func() bool, otherwise string) {
 	}
 }
 
-func freeAddress(t *testing.T) string {
+// freeAddress is one of 5,000 from a port on that nobody listens on. Ports below 32768
+// the system gives to nobody by itself, so it is free until the emulator takes it.
+func freeAddress(t *testing.T, from int) string {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
+	for range 100 {
+		if l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", from+rand.IntN(5000))); err == nil {
+			defer l.Close()
+			return l.Addr().String()
+		}
 	}
-	defer l.Close()
-	return l.Addr().String()
+	t.Fatalf("no free port from %d on", from)
+	return ""
 }
 
 // proxy counts and passes on. It copies bodies, because a signature covers them
