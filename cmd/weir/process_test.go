@@ -86,7 +86,7 @@ func TestProxyFirstLineAndEquivalentPolicy(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := startWeir(t, nil, "proxy", "--to", up.URL, "--limit", "0.5/s burst 4", "--by", "ip", "--listen", "127.0.0.1:0", "-o", out.Name())
+	p := startWeir(t, nil, "proxy", "--to", up.URL, "--limit", "0.5/m burst 4", "--by", "ip", "--listen", "127.0.0.1:0", "-o", out.Name())
 	if !regexp.MustCompile(`^weir: listening on http://127\.0\.0\.1:[1-9][0-9]*$`).MatchString(p.first) {
 		t.Errorf("first line %q", p.first)
 	}
@@ -207,8 +207,7 @@ func startFails(t *testing.T, args ...string) int {
 func TestTwoProcessesKeepOneLimitAndARestartKeepsIt(t *testing.T) {
 	db := dynalite.Start(t, dynalite.Options{})
 	up := newRecorder(t, nil)
-	// Under deny a store that is too slow for its deadline refuses with 503:
-	// such a call is made again, and no call passes uncounted.
+	// Under deny no call passes uncounted.
 	file := writeFile(t, filepath.Join(t.TempDir(), "weir.yaml"), `weir: 1
 application:
   limits:
@@ -217,28 +216,21 @@ application:
 	args := []string{"proxy", "--to", up.URL, "-c", file, "--listen", "127.0.0.1:0", "-q",
 		"--store", "dynamodb:shared?region=us-east-1&create=true&endpoint=" + db.URL}
 	one, two := startWeir(t, nil, args...), startWeir(t, nil, args...)
-	var ok, refusals, unanswered atomic.Int64
+	var ok, refusals atomic.Int64
 	call := func(url string) {
-		for {
-			res, err := http.Get(url + "/")
-			if err != nil {
-				t.Error(err)
-				return
-			}
-			res.Body.Close()
-			switch res.StatusCode {
-			case 200:
-				ok.Add(1)
-				return
-			case 429:
-				refusals.Add(1)
-				return
-			case 503:
-				unanswered.Add(1)
-			default:
-				t.Errorf("status %d", res.StatusCode)
-				return
-			}
+		res, err := http.Get(url + "/")
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		res.Body.Close()
+		switch res.StatusCode {
+		case 200:
+			ok.Add(1)
+		case 429:
+			refusals.Add(1)
+		default:
+			t.Errorf("status %d", res.StatusCode)
 		}
 	}
 	var wg sync.WaitGroup
@@ -252,9 +244,8 @@ application:
 		}
 	}
 	wg.Wait()
-	// A call that got no answer in time may have been counted.
-	if n := ok.Load(); n > 40 || n < 40-unanswered.Load() || ok.Load()+refusals.Load() != 48 {
-		t.Errorf("two processes: %d allowed, %d refused, %d without an answer of the store; want 40 and 8", n, refusals.Load(), unanswered.Load())
+	if ok.Load() != 40 || refusals.Load() != 8 {
+		t.Errorf("two processes: %d allowed, %d refused; want 40 and 8", ok.Load(), refusals.Load())
 	}
 	one.end(syscall.SIGTERM)
 	two.end(syscall.SIGTERM)

@@ -122,6 +122,7 @@ func runProxy(cmd *cobra.Command, c *common, f *proxyFlags) (err error) {
 	o := serverOptions{
 		load: load, files: files, policy: p, auth: auth.Options{Log: log}, target: target, listen: f.listen, tls: cert, h2c: f.h2c,
 		replicas: f.replicas, shadow: f.shadow, keepDenials: true, allowedShare: f.allowedShare, log: log,
+		deadline: proxyDeadline,
 	}
 	var watch weir.Observer
 	hints := []string{}

@@ -41,6 +41,10 @@ type server struct {
 	metrics  *metrics
 }
 
+// proxyDeadline is the deadline of weir proxy: the engine's default. The tests give
+// it more, as they must hold on a machine that is busy with others.
+var proxyDeadline time.Duration
+
 type serverOptions struct {
 	load   func() (*policy.Policy, error) // the policy, read anew
 	files  func() []string                // that it was read from; nil: there are none to watch

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"fmt"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -33,8 +34,11 @@ application:
 	who := token(t, jwt.MapClaims{"sub": "secret-name"})
 	do(t, "POST", url+"/render", "Authorization", who)
 	_, body := do(t, "POST", url+"/render", "Authorization", who)
-	var refusal struct{ DenialID string }
-	if err := json.Unmarshal([]byte(body), &refusal); err != nil || refusal.DenialID == "" {
+	var refusal struct {
+		DenialID          string
+		RetryAfterSeconds int
+	}
+	if err := json.Unmarshal([]byte(body), &refusal); err != nil || refusal.DenialID == "" || refusal.RetryAfterSeconds > 3600 || refusal.RetryAfterSeconds < 3500 {
 		t.Fatalf("%s: %v", body, err)
 	}
 	file := writeFile(t, filepath.Join(t.TempDir(), "weir.yaml"), text)
@@ -55,7 +59,7 @@ application:
 		if code != 0 {
 			t.Fatalf("%v: exit %d: %s", from, code, said)
 		}
-		for _, want := range []string{refusal.DenialID + ": refused at ", "by the application limit render (quota 1/hour, plan free)", "1 of 1 were used, and the call cost 1", "told to try again 3600 seconds later"} {
+		for _, want := range []string{refusal.DenialID + ": refused at ", "by the application limit render (quota 1/hour, plan free)", "1 of 1 were used, and the call cost 1", fmt.Sprintf("told to try again %d seconds later", refusal.RetryAfterSeconds)} {
 			if !strings.Contains(out, want) {
 				t.Errorf("%v: no %q in\n%s", from, want, out)
 			}
