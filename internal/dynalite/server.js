@@ -51,7 +51,7 @@ let store
 const create = db.create
 db.create = (o) => { store = create(o); return store }
 const server = dynalite(options)
-server.keepAliveTimeout = 60000
+server.keepAliveTimeout = 0 // no connection is closed: a request that meets that fails
 
 const ttlFile = dir && path.join(dir, 'ttl.json')
 const ttl = new Map(ttlFile && fs.existsSync(ttlFile) ? JSON.parse(fs.readFileSync(ttlFile, 'utf8')) : [])
