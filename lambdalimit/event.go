@@ -3,6 +3,7 @@ package lambdalimit
 import (
 	"bytes"
 	"encoding/json"
+	"maps"
 	"net/http"
 	"net/netip"
 	"net/url"
@@ -250,7 +251,7 @@ func (e *event) attributesBalancer(trust bool) policy.Attributes {
 		query[name] = values
 	}
 	var pairs []string
-	for _, name := range sorted(query) {
+	for _, name := range slices.Sorted(maps.Keys(query)) {
 		for _, value := range query[name] {
 			pairs = append(pairs, name+"="+value)
 		}
@@ -368,12 +369,12 @@ func isHex(c byte) bool {
 // name that is in both is that of the multi-value map.
 func header(single map[string]string, multi map[string][]string) map[string][]string {
 	h := make(map[string][]string, max(len(single), len(multi)))
-	for _, name := range sorted(multi) {
+	for _, name := range slices.Sorted(maps.Keys(multi)) {
 		key := http.CanonicalHeaderKey(name)
 		h[key] = append(h[key], multi[name]...)
 	}
 	fromMulti := len(h) > 0
-	for _, name := range sorted(single) {
+	for _, name := range slices.Sorted(maps.Keys(single)) {
 		key := http.CanonicalHeaderKey(name)
 		if _, there := h[key]; there && fromMulti {
 			continue
@@ -381,13 +382,4 @@ func header(single map[string]string, multi map[string][]string) map[string][]st
 		h[key] = append(h[key], single[name])
 	}
 	return h
-}
-
-func sorted[V any](m map[string]V) []string {
-	names := make([]string, 0, len(m))
-	for name := range m {
-		names = append(names, name)
-	}
-	slices.Sort(names)
-	return names
 }

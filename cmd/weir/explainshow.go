@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"slices"
 	"strings"
@@ -298,7 +299,7 @@ func (x *explained) writeVerdict(w *failing, c *common, r *explainReport) {
 			w.line("  by %s: %s", f.Name, f.Why)
 		}
 	}
-	for _, name := range sortedNames(r.Verdict.Headers) {
+	for _, name := range slices.Sorted(maps.Keys(r.Verdict.Headers)) {
 		w.line("  %s: %s", name, r.Verdict.Headers[name])
 	}
 	switch n := r.StoreCalls; {
@@ -337,15 +338,6 @@ func passing(n int) string {
 		return "1 such request passes,"
 	}
 	return fmt.Sprintf("%d such requests pass,", n)
-}
-
-func sortedNames[V any](m map[string]V) []string {
-	names := make([]string, 0, len(m))
-	for name := range m {
-		names = append(names, name)
-	}
-	slices.Sort(names)
-	return names
 }
 
 // failing writes lines until one cannot be written.

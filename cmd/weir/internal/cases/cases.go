@@ -17,8 +17,10 @@ package cases
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"net/netip"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -223,7 +225,7 @@ func (c *Case) wrong() (why []string) {
 	if r.Method != "" && !curl.Token(r.Method) {
 		say("method: %q is not a method", r.Method)
 	}
-	for _, name := range sorted(r.Headers) {
+	for _, name := range slices.Sorted(maps.Keys(r.Headers)) {
 		if !curl.Token(name) {
 			say("headers: %q is not the name of a header", name)
 		}

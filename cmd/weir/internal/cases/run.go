@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"net/http"
 	"net/netip"
 	"reflect"
@@ -290,7 +291,7 @@ func (t *test) judge() {
 	if d.Limit != "" && d.Limit != t.limit {
 		differ("first denial: by the limit %q, want %q", t.limit, d.Limit)
 	}
-	for _, name := range sorted(d.Headers) {
+	for _, name := range slices.Sorted(maps.Keys(d.Headers)) {
 		if said := strings.Join(got.Header.Values(name), ", "); said != d.Headers[name] {
 			differ("first denial: header %s is %q, want %q", name, said, d.Headers[name])
 		}
@@ -312,7 +313,7 @@ func (t *test) judgeBody(body []byte, differ func(string, ...any)) {
 		differ("first denial: the body %q is no JSON object", body)
 		return
 	}
-	for _, name := range sorted(want) {
+	for _, name := range slices.Sorted(maps.Keys(want)) {
 		if value, there := got[name]; !there {
 			differ("first denial: the body has no %s, want %s", name, text(want[name]))
 		} else if !reflect.DeepEqual(value, want[name]) {
@@ -327,15 +328,6 @@ func text(v any) string {
 		return fmt.Sprint(v)
 	}
 	return string(b)
-}
-
-func sorted[V any](m map[string]V) []string {
-	names := make([]string, 0, len(m))
-	for name := range m {
-		names = append(names, name)
-	}
-	slices.Sort(names)
-	return names
 }
 
 // Timeline tells of all calls in lines. Calls of one instant with one outcome
