@@ -38,6 +38,15 @@ func flushed(t *testing.T, s *Store) {
 	}
 }
 
+// still writes all, and ends the writer until startWriter: a test can look at what
+// is the writer's.
+func still(t *testing.T, s *Store) {
+	t.Helper()
+	if err := s.stopWriter(); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // took takes one unit and says how many are used then.
 func took(t *testing.T, s *Store, text, key string) int64 {
 	t.Helper()
@@ -115,10 +124,11 @@ func TestPackOfSeveralPrefixes(t *testing.T) {
 	for _, key := range []string{"account#a", "blue/account#a", "account#b", "green/account#a"} {
 		took(t, s, "quota 10/year", key)
 	}
-	flushed(t, s)
+	still(t, s)
 	if len(s.packs.all) != 1 {
 		t.Fatalf("four items are in %d packs: that tests nothing", len(s.packs.all))
 	}
+	s.startWriter()
 	for round := range int64(3) {
 		for _, prefix := range []string{"blue/", "green/"} {
 			s = reopened(t, s, Options{Prefix: prefix})
@@ -184,7 +194,7 @@ func TestItemsComeAndGo(t *testing.T) {
 			s.shards[0].Sweep(clock.Load(), s.shards[0].Len())
 			s.shards[0].Unlock()
 		}
-		flushed(t, s)
+		still(t, s)
 		highest, most = max(highest, len(s.packs.all)), max(most, s.Stats().Keys)
 		in := map[ref]int{}
 		for number, p := range s.packs.all {
@@ -201,6 +211,7 @@ func TestItemsComeAndGo(t *testing.T) {
 				}
 			}
 		}
+		s.startWriter()
 		if random.IntN(5) == 0 {
 			s = reopened(t, s, o)
 		}
