@@ -114,8 +114,23 @@ func (p *Policy) match(a *Attributes, m *Match, tr *trace) error {
 		return nil
 	}
 	m.found.path = paths.r[0].text
+	route := false
+	if len(hits) == 1 && p.targets[hits[0].target].kind == limit {
+		m.found.app.add(p.appHit(&hits[0], &paths)) // as most requests have it
+	} else {
+		route = p.choose(m, hits, &paths)
+	}
+	m.NeedsKey = route
+	m.found.gateway = p.gateway != nil && (route || !p.gatewayMatch && !q.preflight)
+	m.NeedsIdentity = route || m.found.app.n > 0 || m.found.gateway && p.sentKey(a)
+	return nil
+}
+
+// choose finds which of the rules that hits lead to apply, and whether one is a
+// gateway route.
+func (p *Policy) choose(m *Match, hits []hit, paths *readings) (route bool) {
 	var found [2][2]int // operations by reading, as the path is and with another last slash: index of the hit + 1
-	route, operated, conditional := false, false, false
+	operated, conditional := false, false
 	for i := range hits {
 		h := &hits[i]
 		t := &p.targets[h.target]
@@ -142,24 +157,21 @@ func (p *Policy) match(a *Attributes, m *Match, tr *trace) error {
 	if operated {
 		for _, n := range operations(hits, [2]int{operationOf(hits, found[0]), operationOf(hits, found[1])}) {
 			if n > 0 {
-				m.found.app.add(p.appHit(&hits[n-1], &paths))
+				m.found.app.add(p.appHit(&hits[n-1], paths))
 			}
 		}
 	}
 	for i := 0; conditional && i < len(hits); i++ { // those that `when:` alone tells, after those of a pattern
 		if p.targets[hits[i].target].kind == operation && hits[i].pattern == nil {
-			m.found.app.add(p.appHit(&hits[i], &paths))
+			m.found.app.add(p.appHit(&hits[i], paths))
 		}
 	}
 	for i := range hits {
 		if p.targets[hits[i].target].kind == limit && first(hits, i) {
-			m.found.app.add(p.appHit(&hits[i], &paths))
+			m.found.app.add(p.appHit(&hits[i], paths))
 		}
 	}
-	m.NeedsKey = route
-	m.found.gateway = p.gateway != nil && (route || !p.gatewayMatch && !q.preflight)
-	m.NeedsIdentity = route || m.found.app.n > 0 || m.found.gateway && p.sentKey(a)
-	return nil
+	return route
 }
 
 func inOrder(a, b hit) int {
