@@ -22,8 +22,8 @@ type Options struct {
 	Limits []Limit
 
 	// KeepFor, when set, says instead what a key's item is kept for: the longest
-	// Horizon of the limits that may share this item. It must be safe for
-	// concurrent use.
+	// Horizon of the limits that may share this item. It must be quick and safe
+	// for concurrent use.
 	KeepFor func(Key) time.Duration
 
 	// Now is the time in Unix nanoseconds; the default is the machine's clock.

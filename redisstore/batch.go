@@ -20,11 +20,11 @@ import (
 )
 
 const (
-	// maxFlights is how many scripts are on their way at once. While they are,
-	// calls gather for the next.
+	// maxFlights is how many scripts are on their way at once, but for those that
+	// are late or of patient calls. While they are, calls gather for the next.
 	maxFlights = 2
-	// maxBatch and maxValues bound a flight, in calls and in values of their
-	// writes. Other clients wait for some 200 us.
+	// maxBatch and maxValues bound a flight, in calls and, to within one call, in
+	// values of their writes. Other clients wait for some 200 us.
 	maxBatch  = 32
 	maxValues = 4000
 	// maxWaiting bounds what gathers while a server hangs.

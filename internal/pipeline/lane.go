@@ -276,7 +276,6 @@ func (p *Pipeline) run(l *lane) {
 		l.mu.Lock()
 		updates := l.updates
 		l.updates = nil
-		asked := len(l.takes) > 0
 		l.mu.Unlock()
 		began := p.clock()
 		for _, u := range updates {
@@ -286,20 +285,7 @@ func (p *Pipeline) run(l *lane) {
 			}
 			close(u.done)
 		}
-		takes := 0
-		if asked {
-			takes = p.serve(l, nil)
-		}
-		again = p.goOn(l, began, takes)
-	}
-}
-
-// pace says when the next write may go out after one for so many takes. The
-// caller holds the lock.
-func (l *lane) pace(p *Pipeline, began time.Duration, takes int) {
-	l.next = began + l.gap
-	if takes > 1 {
-		l.next = max(l.next, began+p.o.Gap) // a crowd: the next write will be fuller for it
+		again = p.goOn(l, began, p.serve(l, nil))
 	}
 }
 
@@ -308,10 +294,7 @@ func (l *lane) pace(p *Pipeline, began time.Duration, takes int) {
 func (p *Pipeline) serve(l *lane, alone *take) int {
 	s := p.service(l, p.clock(), alone)
 	defer s.end()
-	if len(s.pending) > 0 {
-		defer s.own(s.pending[0].ctx)()
-		s.serve(nil)
-	}
+	s.serve(nil)
 	return s.takes
 }
 

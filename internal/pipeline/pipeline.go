@@ -68,7 +68,8 @@ const (
 )
 
 // Pipeline asks one store. It is safe for concurrent use. It has a goroutine
-// for each item that is being asked, and none when nothing is.
+// for each item that is being asked, but of a store that gathers only where
+// something has to wait; and none when nothing is asked.
 type Pipeline struct {
 	o        Options
 	lanes    lanes

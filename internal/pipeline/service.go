@@ -15,7 +15,6 @@ type service struct {
 	p       *Pipeline
 	l       *lane
 	ctx     context.Context // of its trips; nil while nobody may be kept waiting
-	turn    *turn           // at a store that gathers, or nil
 	began   time.Duration   // on the pipeline's clock
 	until   time.Duration   // when its time is over, by that
 	pending []*take         // those without an answer
@@ -23,7 +22,6 @@ type service struct {
 	batch   batch           // those of them that go out next
 	known   plan.Cells      // what they are judged by
 	next    plan.Cells      // what the store returns
-	clock   int64           // this machine's time when it began
 	now     int64           // the store's time of known, or an estimate
 	fresh   bool            // known came from the store in this very service
 	took    bool            // a write has taken something
@@ -43,9 +41,8 @@ func (p *Pipeline) service(l *lane, began time.Duration, alone *take) *service {
 		s = &service{p: p}
 	}
 	s.l, s.began, s.until, s.most = l, began, began+p.Deadline(), maxBatch
-	s.clock = p.o.Clock()
-	s.trip = outcome{began: began, until: s.until, sent: s.clock}
-	s.now = s.clock + p.ahead.Load()
+	s.trip = outcome{began: began, until: s.until, sent: p.o.Clock()}
+	s.now = s.trip.sent + p.ahead.Load()
 	l.mu.Lock()
 	s.known.CopyFrom(&l.state)
 	if alone != nil {
@@ -73,22 +70,21 @@ func (s *service) end() {
 	s.batch.reset()
 	clear(s.pending[:cap(s.pending)])
 	clear(s.later[:cap(s.later)])
-	s.ctx, s.l, s.turn = nil, nil, nil
+	s.ctx, s.l = nil, nil
 	s.fresh, s.took, s.busy, s.vain = false, false, false, 0
 	s.p.services.Put(s)
 }
 
-// own gives the service a context for its trips: with the values of the call
-// that began it, and not with its end, because others wait for the same answer.
-func (s *service) own(ctx context.Context) context.CancelFunc {
-	var cancel context.CancelFunc
-	s.ctx, cancel = context.WithDeadline(context.WithoutCancel(ctx), s.p.begun.Add(s.until))
-	return cancel
-}
-
 // serve decides all takes, waiting for the store as long as it has to. A trip
-// may have been made already.
+// may have been made already. Trips have the values of the call that began the
+// service, and not its end, because others wait for the same answer.
 func (s *service) serve(first *outcome) {
+	if len(s.pending) == 0 {
+		return
+	}
+	var cancel context.CancelFunc
+	s.ctx, cancel = context.WithDeadline(context.WithoutCancel(s.pending[0].ctx), s.p.begun.Add(s.until))
+	defer cancel()
 	for first != nil || s.plan() {
 		at, applied, err := s.p.write(s.ctx, s.l, true, s.write[:s.offered], &s.next, first)
 		first = nil

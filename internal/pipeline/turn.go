@@ -9,7 +9,8 @@ import (
 
 // Gatherer is implemented by a store that sends together what several calls want
 // of it at the same time. It is given questions, and asks what they are when it
-// is about to send them: so a write holds everything that has come until then.
+// is about to send them: so the first write of a turn holds everything that has
+// come until then.
 // All that a call costs between coming and being woken is then done in the one
 // goroutine that sends and receives, where the memory for it is at hand.
 type Gatherer interface {
@@ -35,7 +36,7 @@ type Question interface {
 // Attempt is what Apply is given. Its tries stay as they are until it is answered.
 type Attempt struct {
 	Context context.Context // whose values observers get; its end means nothing
-	Until   time.Time       // when it must have been answered
+	Until   time.Time       // when it is to have been answered, if late then by little
 	Item    plan.Key
 	Tries   []plan.Write
 }
@@ -50,8 +51,9 @@ type Answer interface {
 // where nothing is coalesced. It is a [Question].
 //
 // While a lane is running, exactly one has it: a goroutine in run, or its turn.
-// A turn has it from the moment it is gathered, over any number of trips, until
-// its service is over; then goOn gives it on. So a turn is never gathered twice
+// A turn has it from the moment it is gathered, over any number of trips and in
+// the goroutine that hand begins, until its service is over; then goOn gives it
+// on. So a turn is never gathered twice
 // at a time, and what it holds needs no lock.
 type turn struct {
 	p     *Pipeline
@@ -78,8 +80,8 @@ func (q *turn) Ask() (a Attempt, ok bool) {
 	s := q.s
 	if s == nil {
 		s = q.p.service(q.l, q.p.clock(), q.alone)
-		if q.s, s.turn = s, q; !s.plan() {
-			s.over()
+		if q.s = s; !s.plan() {
+			q.over()
 			return a, false
 		}
 	} else {
@@ -87,7 +89,7 @@ func (q *turn) Ask() (a Attempt, ok bool) {
 	}
 	if !q.p.breaker.allow(s.trip.began) {
 		s.fail(q.p.o.Errors.Open)
-		s.over()
+		q.over()
 		return a, false
 	}
 	q.p.stats.trips.Add(1)
@@ -102,37 +104,34 @@ func (q *turn) Answered(a Answer) {
 	t.applied, t.now, t.err = a.Read(&s.next)
 	q.p.learn(t)
 	if t.err != nil || s.untidy(t.now) {
-		s.hand(t)
+		q.hand(t)
 		return
 	}
 	q.l.remember(&s.next, t)
 	s.got(t.now, t.applied >= 0, nil)
 	if !s.plan() {
-		s.over()
+		q.over()
 		return
 	}
 	if !q.p.gatherer.Gather(q) {
-		s.hand(nil)
+		q.hand(nil)
 	}
 }
 
 // hand leaves the rest of a service to a goroutine, which may wait: what the
 // outcome of a trip asks for, or the next trip.
-func (s *service) hand(first *outcome) {
+func (q *turn) hand(first *outcome) {
 	go func() {
-		done := s.own(s.pending[0].ctx)
-		s.serve(first)
-		done()
-		s.over()
+		q.s.serve(first)
+		q.over()
 	}()
 }
 
 // over ends the service of a turn, and the turn.
-func (s *service) over() {
-	q, began, takes := s.turn, s.began, s.takes
-	p, l := q.p, q.l
+func (q *turn) over() {
+	p, l, began, takes := q.p, q.l, q.s.began, q.s.takes
+	q.s.end()
 	q.s = nil
-	s.end()
 	if q.alone != nil {
 		l.put()
 		return
@@ -147,16 +146,17 @@ func (s *service) over() {
 // in a goroutine that may wait.
 func (p *Pipeline) goOn(l *lane, began time.Duration, takes int) bool {
 	l.mu.Lock()
-	l.pace(p, began, takes)
-	idle := len(l.takes) == 0 && len(l.updates) == 0
-	if idle {
-		l.running = false
+	l.next = began + l.gap
+	if takes > 1 {
+		l.next = max(l.next, began+p.o.Gap) // a crowd: the next write will be fuller for it
 	}
-	turn := len(l.updates) == 0 && (l.next <= began && l.idle == 0 || l.paused(p, p.clock()) <= 0)
-	l.mu.Unlock()
-	if idle {
+	if len(l.takes) == 0 && len(l.updates) == 0 {
+		l.running = false
+		l.mu.Unlock()
 		l.put()
 		return false
 	}
+	turn := len(l.updates) == 0 && l.paused(p, p.clock()) <= 0
+	l.mu.Unlock()
 	return !turn || !p.gathered(l, nil)
 }
