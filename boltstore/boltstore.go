@@ -17,9 +17,10 @@
 // is lost forgets the whole of its period, not the second in which it was lost.
 //
 // One process at a time has the file. A file that is not exactly what weir wrote,
-// or not the newest of it, is refused: see [DamageError]. While the file can't
-// be written, because the disk is full for example, takes fail and reads go on;
-// that ends by itself.
+// is refused: see [DamageError]. While the file can't be written, because the disk
+// is full for example, takes fail and reads go on; that ends by itself. It ends
+// with the process when the file was damaged, cut off, removed or replaced while
+// it was in use: nothing is written then.
 package boltstore
 
 import (
@@ -31,8 +32,6 @@ import (
 	"strings"
 	"sync/atomic"
 	"time"
-
-	bolt "go.etcd.io/bbolt"
 
 	"github.com/weirlabs/weir"
 )
@@ -58,7 +57,7 @@ type Options struct {
 	// holds more opens nevertheless, and then there is room for an eighth more.
 	MaxKeys int
 	// MaxBytes bounds the memory of items and keys, approximately, in the same
-	// way. The default is 1 GiB.
+	// way, and not that of records. The default is 1 GiB.
 	MaxBytes int64
 	// Now is the time in Unix nanoseconds. It must be safe for concurrent use.
 	// The default is the wall clock at start, moved on by the monotonic clock.
@@ -86,7 +85,9 @@ type Store struct {
 	names   *names
 	shards  []shard // a power of two of them
 	shift   uint8   // of a hash, to its shard
-	db      *bolt.DB
+	db      *file
+	one     bool // whether the file had one whole root only
+	records records
 	broken  atomic.Pointer[brokenness] // why nothing can be taken now
 	dropped atomic.Uint64
 	evicted atomic.Uint64
@@ -118,31 +119,26 @@ func Open(path string, o Options) (*Store, error) {
 	// file: then what was read is stale.
 	for range 3 {
 		s := newStore(path, o)
-		txid, err := s.load()
+		is, err := s.load()
 		if err != nil {
 			return nil, err
 		}
 		if s.db, err = writing(path); err != nil {
 			return nil, err
 		}
-		var newest uint64
-		err = guarded(func() error {
-			return s.db.View(func(tx *bolt.Tx) error {
-				newest = uint64(tx.ID())
-				return nil
-			})
-		})
-		if err == nil && newest == txid {
+		if uint64(s.db.txid) == is.newest.txid {
+			s.one, s.db.uneven = is.broken, !is.even
+			_ = os.Remove(compacting(path)) // of a process that was killed while it wrote
 			// Without the id the store works as well; others just can't name us.
 			_ = writePID(path)
 			s.startWriter()
 			return s, nil
 		}
-		if err = errors.Join(err, s.db.Close()); err != nil {
+		if err = s.db.release(); err != nil {
 			return nil, fmt.Errorf("boltstore: %s: %w", path, err)
 		}
 	}
-	return nil, &HeldError{path, holder(path)}
+	return nil, held(path)
 }
 
 func newStore(path string, o Options) *Store {
@@ -230,12 +226,19 @@ func (s *Store) count(idle, live int) {
 func (s *Store) Flush(ctx context.Context) error { return s.written(ctx) }
 
 // Warnings says what whoever runs the store should know of its file.
-func (s *Store) Warnings() []string {
-	if s.clock.lead == 0 {
-		return nil
+func (s *Store) Warnings() (list []string) {
+	if s.one {
+		list = append(list, s.path+" "+oneRoot)
 	}
-	return []string{fmt.Sprintf("%s was last written at a time that is %s ahead of this machine's clock, which went back; refilling runs at half speed until the clock has caught up",
-		s.path, time.Duration(s.clock.lead).Round(time.Second))}
+	switch round := func(d int64) time.Duration { return time.Duration(d).Round(time.Second) }; {
+	case s.clock.lead != 0:
+		list = append(list, fmt.Sprintf("%s was last written at a time that is %s ahead of this machine's clock, which went back; refilling runs at half speed until the clock has caught up",
+			s.path, round(s.clock.lead)))
+	case s.clock.back != 0:
+		list = append(list, fmt.Sprintf("%s was last written at a time that is %s ahead of this machine's clock, which went back by more than a day: limits whose window is of a calendar, and sliding ones, start over",
+			s.path, round(s.clock.back)))
+	}
+	return list
 }
 
 // Close writes what is not in the file yet and gives the file free. An error
@@ -246,8 +249,7 @@ func (s *Store) Close() error {
 	}
 	err := s.stopWriter()
 	s.broken.Store(&brokenness{errClosed})
-	_ = os.Remove(pidFile(s.path))
-	return errors.Join(err, guarded(s.db.Close))
+	return errors.Join(err, s.db.Close())
 }
 
 // Stats is a count of what a Store holds and has done.

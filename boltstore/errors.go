@@ -3,7 +3,6 @@ package boltstore
 import (
 	"errors"
 	"fmt"
-	"os"
 
 	"github.com/weirlabs/weir"
 )
@@ -17,23 +16,6 @@ type DamageError struct {
 
 func (e *DamageError) Error() string {
 	return fmt.Sprintf("boltstore: %s %s; to see what is left of it: weir store check --store bolt:%s", e.Path, e.Reason, e.Path)
-}
-
-// HeldError says that another Store has the file open, in this process or in
-// another.
-type HeldError struct {
-	Path string
-	PID  int // of the process that holds it; 0 when it is not known
-}
-
-func (e *HeldError) Error() string {
-	switch e.PID {
-	case 0:
-		return fmt.Sprintf("boltstore: %s is held by another process: wait for it to end, or name another file", e.Path)
-	case os.Getpid():
-		return fmt.Sprintf("boltstore: %s is held by this process, %d, already: share one Store", e.Path, e.PID)
-	}
-	return fmt.Sprintf("boltstore: %s is held by process %d: stop it, or name another file", e.Path, e.PID)
 }
 
 // errClosed is why a closed Store does nothing.

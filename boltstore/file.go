@@ -7,17 +7,122 @@ import (
 	"os"
 	"path/filepath"
 	"runtime/debug"
-	"strconv"
-	"strings"
 	"syscall"
-	"time"
 
 	bolt "go.etcd.io/bbolt"
 	bolterrors "go.etcd.io/bbolt/errors"
 )
 
-// guarded turns panics of bbolt into errors, those from memory that the disk
-// could not deliver among them.
+// file is the bolt file of an open store, for one goroutine at a time.
+//
+// bbolt reads a file through the memory that it is mapped to. Where a page is not
+// what bbolt wrote it panics, and where the file ends before the page does, or
+// the disk can't deliver it, the access faults. Both are caught where goroutines
+// of this package read, and leave bbolt's locks as they were then: it is not
+// called any more, and the file stays locked until the process ends. Nobody can catch them in the goroutine by which
+// bbolt looks for free pages, when it opens a file and after a commit that
+// failed: so the file is looked at before each transaction.
+type file struct {
+	*bolt.DB
+	path   string
+	f      *os.File
+	size   int64 // at least
+	txid   int   // of the latest commit
+	unsure bool  // whether the commit after that may be in the file: its error does not say
+	uneven bool  // whether the two roots differ
+	lost   error // why nothing is written any more
+	stuck  bool  // whether bbolt has panicked
+}
+
+// Update is a transaction. After an error that is errDamaged there is no other.
+func (f *file) Update(do func(*bolt.Tx) error) error {
+	err := f.whole()
+	if err == nil {
+		f.stuck = true
+		err = guarded(func() error {
+			err := f.transact(do)
+			f.stuck = false
+			return err
+		})
+	}
+	if errors.Is(err, errDamaged) {
+		f.lost = err
+	}
+	return err
+}
+
+// whole looks whether the file is still there, and as long as it was.
+func (f *file) whole() error {
+	if f.lost != nil {
+		return f.lost
+	}
+	info, err := f.f.Stat()
+	if err != nil {
+		return err
+	}
+	there, err := os.Stat(f.path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return fmt.Errorf("%w: it was removed or renamed", errDamaged)
+	case err != nil:
+		return err
+	case !os.SameFile(info, there):
+		return fmt.Errorf("%w: another file stands in its place", errDamaged)
+	case info.Size() < f.size:
+		return fmt.Errorf("%w: of %d bytes %d are left", errDamaged, f.size, info.Size())
+	}
+	f.size = info.Size()
+	return nil
+}
+
+// transact does not roll back when it panics, as bbolt's own would: that waits
+// for locks, and reads all pages where it can't be caught.
+func (f *file) transact(do func(*bolt.Tx) error) error {
+	tx, err := f.Begin(true)
+	if err != nil {
+		return err
+	}
+	// A root that was lost shows the state before it.
+	if id := tx.ID(); f.unsure && id == f.txid+2 {
+		f.txid++
+	} else if id != f.txid+1 {
+		return errors.Join(fmt.Errorf("%w: its latest commit is number %d, not %d", errDamaged, id-1, f.txid), tx.Rollback())
+	}
+	f.unsure = false
+	if err := do(tx); err != nil {
+		return errors.Join(err, tx.Rollback())
+	}
+	f.unsure, f.uneven = true, true
+	if err := tx.Commit(); err != nil {
+		return err
+	}
+	f.unsure = false
+	f.txid++
+	return nil
+}
+
+// Close makes both roots the same, so that a file at rest loses nothing when one
+// of them is damaged, and gives the file free.
+func (f *file) Close() error {
+	if f.lost == nil && f.uneven {
+		// When it fails the roots differ by what was written last, as in use.
+		_ = f.Update(func(*bolt.Tx) error { return nil })
+	}
+	return f.release()
+}
+
+// release gives the file free.
+func (f *file) release() error {
+	if f.stuck {
+		return nil
+	}
+	if !f.IsReadOnly() {
+		removePID(f.path)
+	}
+	return guarded(f.DB.Close)
+}
+
+// guarded turns panics and faults of the memory into errors, in this goroutine.
 func guarded(do func() error) (err error) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	defer func() {
@@ -30,7 +135,7 @@ func guarded(do func() error) (err error) {
 
 // errDamaged: a file that was whole when it was opened is not any more. Nothing
 // is written to it then.
-var errDamaged = errors.New("a page is not what was written")
+var errDamaged = errors.New("it is not what was written")
 
 // options are bbolt's. No list of free pages is kept in the file: it is one
 // thing less to write with every commit, and one less that can be wrong.
@@ -53,54 +158,63 @@ func options(readOnly bool, opened func(*os.File)) *bolt.Options {
 
 // reading opens a file that nobody writes, for as long as look takes.
 func reading(path string, look func(f *os.File, size int64) error) error {
-	var f *os.File
-	db, err := openBolt(path, options(true, func(opened *os.File) { f = opened }))
+	f, err := openBolt(path, true)
 	if err != nil {
 		return err
 	}
-	defer db.Close()
-	info, err := f.Stat()
-	if err != nil {
-		return err
-	}
-	return look(f, info.Size())
+	return errors.Join(look(f.f, f.size), f.release())
 }
 
 // writing opens a file for this process alone.
-func writing(path string) (*bolt.DB, error) {
-	var f *os.File
-	db, err := openBolt(path, options(false, func(opened *os.File) { f = opened }))
+func writing(path string) (*file, error) {
+	f, err := openBolt(path, false)
 	if err != nil {
 		return nil, err
 	}
-	// It may have been replaced between the opening and the locking.
-	mine, err := f.Stat()
-	there, err2 := os.Stat(path)
-	if err = errors.Join(err, err2); err != nil || !os.SameFile(mine, there) {
-		db.Close()
-		return nil, errors.Join(err, &HeldError{Path: path})
+	err = guarded(func() error {
+		return f.View(func(tx *bolt.Tx) error {
+			f.txid = tx.ID()
+			return nil
+		})
+	})
+	if err != nil { // bbolt has panicked
+		return nil, &DamageError{path, "was damaged while it was opened (" + err.Error() + ")"}
 	}
-	return db, nil
+	if err = f.whole(); err != nil { // it may have been replaced between the opening and the locking
+		_ = f.release()
+		if errors.Is(err, errDamaged) {
+			err = held(path)
+		}
+		return nil, err
+	}
+	return f, nil
 }
 
-func openBolt(path string, o *bolt.Options) (db *bolt.DB, err error) {
-	if info, err := os.Stat(path); err != nil {
+func openBolt(path string, readOnly bool) (*file, error) {
+	info, err := os.Stat(path)
+	if err != nil {
 		return nil, err
 	} else if !info.Mode().IsRegular() {
 		return nil, &DamageError{path, "is not a regular file"}
 	} else if info.Size() == 0 {
 		return nil, &DamageError{path, "is empty, and weir never leaves a file so: if it is new, delete it"}
 	}
-	err = guarded(func() error {
-		db, err = bolt.Open(path, 0o600, o)
+	f := &file{path: path}
+	err = guarded(func() (err error) {
+		f.DB, err = bolt.Open(path, 0o600, options(readOnly, func(opened *os.File) { f.f = opened }))
 		return err
 	})
+	if err == nil {
+		if info, err = f.f.Stat(); err == nil {
+			f.size = info.Size()
+			return f, nil
+		}
+		return nil, errors.Join(fmt.Errorf("boltstore: %w", err), f.release())
+	}
 	var system *fs.PathError
 	switch {
-	case err == nil:
-		return db, nil
 	case errors.Is(err, bolterrors.ErrTimeout):
-		return nil, &HeldError{path, holder(path)}
+		return nil, held(path)
 	case errors.As(err, &system):
 		return nil, fmt.Errorf("boltstore: %w", err)
 	}
@@ -113,7 +227,14 @@ func create(path string) error {
 	if _, err := os.Lstat(path); !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	return replace(path, false, func(db *bolt.DB) error {
+	dir, base := filepath.Split(path)
+	f, err := os.CreateTemp(filepath.Clean(dir), "."+base+".new-*")
+	if err != nil {
+		return fmt.Errorf("boltstore: %s can't be made: %w", path, err)
+	}
+	temporary := f.Name()
+	defer os.Remove(temporary)
+	err = errors.Join(f.Close(), fill(temporary, func(db *bolt.DB) error {
 		return db.Update(func(tx *bolt.Tx) error {
 			for _, name := range [][]byte{bucketHead, bucketNames, bucketItems, bucketRecords} {
 				if _, err := tx.CreateBucket(name); err != nil {
@@ -122,28 +243,31 @@ func create(path string) error {
 			}
 			return tx.Bucket(bucketHead).Put(keyHead, new(head).encode())
 		})
-	})
-}
-
-// replace fills a new file and gives it the name. Without over, a file that
-// another process has made meanwhile stays.
-func replace(path string, over bool, fill func(*bolt.DB) error) error {
-	dir, base := filepath.Split(path)
-	f, err := os.CreateTemp(filepath.Clean(dir), "."+base+".new-*")
+	}))
+	if err == nil {
+		if err = os.Link(temporary, path); errors.Is(err, fs.ErrExist) {
+			return nil // another process was faster
+		} else if err != nil { // some file systems have no links
+			err = os.Rename(temporary, path)
+		}
+	}
+	if err == nil {
+		err = syncDir(dir)
+	}
 	if err != nil {
 		return fmt.Errorf("boltstore: %s can't be made: %w", path, err)
 	}
-	temporary := f.Name()
-	defer os.Remove(temporary)
-	if err := f.Close(); err != nil {
-		return err
-	}
-	err = guarded(func() error {
-		db, err := bolt.Open(temporary, 0o600, options(false, func(*os.File) {}))
+	return nil
+}
+
+// fill fills an empty file with what is written to it, to the disk.
+func fill(path string, write func(*bolt.DB) error) error {
+	return guarded(func() error {
+		db, err := bolt.Open(path, 0o600, options(false, func(*os.File) {}))
 		if err != nil {
 			return err
 		}
-		err = fill(db)
+		err = write(db)
 		if err == nil {
 			err = db.Update(func(*bolt.Tx) error { return nil }) // so that both roots are of the new file
 		}
@@ -152,21 +276,6 @@ func replace(path string, over bool, fill func(*bolt.DB) error) error {
 		}
 		return errors.Join(err, db.Close())
 	})
-	if err != nil {
-		return fmt.Errorf("boltstore: %s can't be made: %w", path, err)
-	}
-	if !over {
-		if err = os.Link(temporary, path); errors.Is(err, fs.ErrExist) {
-			return nil
-		}
-	}
-	if over || err != nil { // some file systems have no links
-		err = os.Rename(temporary, path)
-	}
-	if err != nil {
-		return fmt.Errorf("boltstore: %s can't be made: %w", path, err)
-	}
-	return syncDir(dir)
 }
 
 // syncDir makes a new name last. Systems that can't do that do it by themselves.
@@ -180,39 +289,4 @@ func syncDir(dir string) error {
 		return err
 	}
 	return nil
-}
-
-// The lock is bbolt's own, on the file itself, and ends with the process. The
-// process id stands in a file beside it and only ever explains a lock that is
-// held, so that one left over from a crash says nothing.
-func pidFile(path string) string { return path + ".lock" }
-
-func writePID(path string) error {
-	return os.WriteFile(pidFile(path), fmt.Appendln(nil, os.Getpid()), 0o644)
-}
-
-// holder is the process that holds a file. One that has just taken hold may not
-// have written its id yet.
-func holder(path string) int {
-	for range 20 {
-		if b, err := os.ReadFile(pidFile(path)); err == nil {
-			if pid, err := strconv.Atoi(strings.TrimSpace(string(b))); err == nil && alive(pid) {
-				return pid
-			}
-		}
-		time.Sleep(5 * time.Millisecond)
-	}
-	return 0
-}
-
-func alive(pid int) bool {
-	if pid <= 0 {
-		return false
-	}
-	p, err := os.FindProcess(pid)
-	if err != nil {
-		return false
-	}
-	err = p.Signal(syscall.Signal(0))
-	return err == nil || errors.Is(err, fs.ErrPermission)
 }

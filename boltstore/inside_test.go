@@ -173,7 +173,7 @@ func TestOtherVersions(t *testing.T) {
 		b = append(b, "more"...)
 		b = binary.BigEndian.AppendUint32(b, crc32.Checksum(b, castagnoli()))
 		path := filepath.Join(t.TempDir(), "weir.db")
-		err := replace(path, false, func(db *bolt.DB) error {
+		err := fill(path, func(db *bolt.DB) error {
 			return db.Update(func(tx *bolt.Tx) error {
 				c, err := tx.CreateBucket(bucketHead)
 				if err != nil {

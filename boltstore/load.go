@@ -24,7 +24,7 @@ type contents struct {
 // found is what a reader has counted.
 type found struct {
 	head
-	meta  meta
+	roots roots
 	names *names
 	pages uint64 // in use
 }
@@ -32,15 +32,16 @@ type found struct {
 // read reads a whole file and believes nothing. The error is a fault when the
 // file is not what weir wrote, and what a func of to returned otherwise.
 func read(r io.ReaderAt, size int64, to contents) (*found, error) {
-	m, ok := latest(r, size)
-	if !ok {
-		return nil, fault{what: "has no whole root"}
+	is, err := readRoots(r, size)
+	if err != nil {
+		return nil, err
 	}
+	m := is.newest
 	w, err := newWalker(r, size, m, to.fault)
 	if err != nil {
 		return nil, err
 	}
-	f := &found{meta: m, names: newNames()}
+	f := &found{roots: is, names: newNames()}
 	buckets := map[string][]byte{}
 	err = w.tree(m.root, 0, nil, nil, func(e element) error {
 		if !e.bucket {
@@ -177,8 +178,8 @@ func (f *found) sound(payload []byte) bool {
 // stop ends the reading at the first fault.
 func stop(f fault) error { return f }
 
-// load fills the store from its file, and returns the file's latest transaction.
-func (s *Store) load() (txid uint64, err error) {
+// load fills the store from its file, and returns the file's roots.
+func (s *Store) load() (is roots, err error) {
 	var f *found
 	var now int64
 	var in uint32 // the pack that is read
@@ -203,23 +204,25 @@ func (s *Store) load() (txid uint64, err error) {
 			record: func(key []byte, r record) error {
 				if r.over(now) {
 					s.over = append(s.over, string(key))
+					return nil
 				}
+				s.records.load(string(key), s.prefix, r)
 				return nil
 			},
 		})
 		return err
 	})
 	if wrong := (fault{}); errors.As(err, &wrong) {
-		return 0, &DamageError{s.path, wrong.Error()}
+		return is, &DamageError{s.path, wrong.Error()}
 	}
 	if err != nil {
-		return 0, err
+		return is, err
 	}
 	for i := range s.shards {
 		s.shards[i].loaded()
 	}
 	s.packs.loaded()
-	return f.meta.txid, nil
+	return f.roots, nil
 }
 
 // take takes up an item of a pack that was read.

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"time"
 
 	bolt "go.etcd.io/bbolt"
@@ -19,10 +20,16 @@ type Report struct {
 	Records int
 	Seen    time.Time // when it was written last, by the store's clock
 
-	// Damage says what is wrong. Without any, the file holds exactly what was
-	// written to it last.
+	// Damage says what is wrong, for which the file is refused. Without any it
+	// holds exactly what was written to it last; but see Warnings.
 	Damage []string
+	// Warnings says what is wrong with a file that opens.
+	Warnings []string
 }
+
+// oneRoot: which of the two roots is broken can't be told, nor whether the power
+// failed while it was written. See docs/decisions/0006-bolt-file.md.
+const oneRoot = "has one of its two roots only: unless it was closed in order, what was written to it last, up to a second of takes, may be missing"
 
 // maxDamage is how many faults a Report tells.
 const maxDamage = 20
@@ -59,8 +66,11 @@ func Check(path string) (*Report, error) {
 			},
 		})
 		if f != nil {
+			if f.roots.broken {
+				rep.Warnings = append(rep.Warnings, oneRoot)
+			}
 			rep.Seen = time.Unix(0, f.seen)
-			rep.Free = max(size-int64(f.pages)*int64(f.meta.pageSize), 0)
+			rep.Free = max(size-int64(f.pages)*int64(f.roots.newest.pageSize), 0)
 		}
 		return err
 	})
@@ -80,29 +90,60 @@ func Check(path string) (*Report, error) {
 
 // Compact writes a file anew without the space that it does not need, and
 // without the items that mean nothing any more. The old file stays until the new
-// one is complete. It returns the sizes before and after; the errors are Open's.
+// one is complete, which has its owner and mode. It returns the sizes before and
+// after; the errors are Open's.
 func Compact(path string) (before, after int64, err error) {
-	info, err := os.Stat(path)
+	path = resolved(path) // a link is not to be replaced
+	old, err := os.Stat(path)
 	if err != nil {
 		return 0, 0, fmt.Errorf("boltstore: %w", err)
 	}
-	before = info.Size()
+	before = old.Size()
 	s, err := Open(path, Options{}) // drops the items that are idle
 	if err != nil {
 		return 0, 0, err
 	}
 	// The old file stays locked until the new one has its name.
-	err = s.stopWriter()
-	if err == nil {
-		err = replace(path, true, func(to *bolt.DB) error { return bolt.Compact(to, s.db, 1<<20) })
+	if err = s.stopWriter(); err == nil {
+		err = s.db.replace(old)
 	}
 	s.broken.Store(&brokenness{errClosed})
-	_ = os.Remove(pidFile(path))
-	if err = errors.Join(err, guarded(s.db.Close)); err != nil {
+	if err = errors.Join(err, s.db.release()); err != nil {
 		return 0, 0, err
 	}
-	if info, err = os.Stat(path); err != nil {
+	info, err := os.Stat(path)
+	if err != nil {
 		return 0, 0, fmt.Errorf("boltstore: %w", err)
 	}
 	return before, info.Size(), nil
+}
+
+// compacting is the name of a file while it is written anew. Only who holds the
+// old one writes or removes it.
+func compacting(path string) string {
+	dir, base := filepath.Split(resolved(path))
+	return filepath.Join(dir, "."+base+".compact")
+}
+
+// replace writes the file anew, and gives that the name of the old one.
+func (f *file) replace(old os.FileInfo) error {
+	temporary := compacting(f.path)
+	defer os.Remove(temporary)
+	to, err := os.OpenFile(temporary, os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)
+	if err == nil {
+		err = errors.Join(likeOwner(to, old), to.Chmod(old.Mode().Perm()), to.Close())
+	}
+	if err == nil {
+		err = fill(temporary, func(to *bolt.DB) error { return bolt.Compact(to, f.DB, 1<<20) })
+	}
+	if err == nil {
+		err = os.Rename(temporary, f.path)
+	}
+	if err == nil {
+		err = syncDir(filepath.Dir(f.path))
+	}
+	if err != nil {
+		return fmt.Errorf("boltstore: %s can't be written anew: %w", f.path, err)
+	}
+	return nil
 }

@@ -53,7 +53,8 @@ type meta struct {
 	txid     uint64
 }
 
-func readMeta(b []byte) (m meta, ok bool) {
+// readMeta reads a root, and reports whether it is whole: what bbolt takes for one.
+func readMeta(b []byte) (m meta, whole bool) {
 	b = b[pageHeader:]
 	sum := fnv.New64a()
 	sum.Write(b[:metaSize-8])
@@ -61,37 +62,59 @@ func readMeta(b []byte) (m meta, ok bool) {
 	if n.Uint32(b) != boltMagic || n.Uint32(b[4:]) != boltVersion || n.Uint64(b[metaSize-8:]) != sum.Sum64() {
 		return m, false
 	}
-	m = meta{n.Uint32(b[8:]), n.Uint64(b[16:]), n.Uint64(b[32:]), n.Uint64(b[40:]), n.Uint64(b[48:])}
-	return m, m.pageSize >= 1<<9 && m.pageSize <= 1<<16 && m.pageSize&(m.pageSize-1) == 0
+	return meta{n.Uint32(b[8:]), n.Uint64(b[16:]), n.Uint64(b[32:]), n.Uint64(b[40:]), n.Uint64(b[48:])}, true
 }
 
-// latest reads both roots and returns the newer one that is whole. A process
-// that is killed while it writes one leaves the other.
-func latest(r io.ReaderAt, size int64) (best meta, ok bool) {
+// roots is what a file says of its two latest transactions.
+type roots struct {
+	newest meta
+	broken bool // one of the two is not whole: it may have been the newer one
+	even   bool // both lead to the same pages
+}
+
+// readRoots reads the roots in the way of bbolt, so that both go on with the same
+// one: that of the first page, if it is whole, says how large pages are, and if it
+// is not the other is sought at the places of all sizes. The error is a fault.
+func readRoots(r io.ReaderAt, size int64) (is roots, err error) {
 	b := make([]byte, pageHeader+metaSize)
-	at := func(offset int64) (meta, bool) {
+	at := func(offset int64) (m meta, whole bool) {
 		if offset+int64(len(b)) > size {
-			return meta{}, false
+			return m, false
 		}
 		if _, err := r.ReadAt(b, offset); err != nil {
-			return meta{}, false
+			return m, false
 		}
 		return readMeta(b)
 	}
-	best, ok = at(0)
-	if ok {
-		if m, also := at(int64(best.pageSize)); also && m.pageSize == best.pageSize && m.txid > best.txid {
-			best = m
-		}
-		return best, true
-	}
-	for shift := range 8 { // the first page is lost, and with it the pages' size
-		size := int64(512) << shift
-		if m, whole := at(size); whole && int64(m.pageSize) == size {
-			return m, true
+	first, whole := at(0)
+	second, also := meta{}, false
+	if whole {
+		second, also = at(int64(first.pageSize))
+	} else {
+		for offset := int64(1 << 10); !also && offset <= 1<<24; offset <<= 1 {
+			if second, also = at(offset); also && int64(second.pageSize) != offset {
+				return is, fault{what: "has a root in a place where none is"}
+			}
 		}
 	}
-	return best, false
+	for i, m := range []meta{first, second} {
+		switch {
+		case i == 0 && !whole, i == 1 && !also:
+			is.broken = true
+			continue
+		case m.pageSize < 1<<12 || m.pageSize > 1<<16 || m.pageSize&(m.pageSize-1) != 0, m.txid&1 != uint64(i), m.txid > 1<<62,
+			whole && m.pageSize != first.pageSize:
+			// bbolt would take it: the sum over it is right.
+			return is, fault{what: fmt.Sprintf("has a root, number %d, that weir can't have written", i)}
+		case m.txid >= is.newest.txid:
+			is.newest = m
+		}
+	}
+	if !whole && !also {
+		return is, fault{what: "has no whole root"}
+	}
+	is.even = !is.broken && first.root == second.root && first.high == second.high
+	return is, nil
 }
 
 // walker visits the pages of a tree.
@@ -132,8 +155,10 @@ func (w *walker) bucket(value []byte, visit func(element) error) error {
 	if root != 0 {
 		return w.tree(root, 0, nil, nil, visit)
 	}
+	// It has no number and no further pages, or bbolt would give those free.
 	page := value[bucketSize:]
-	if len(page) < pageHeader || binary.NativeEndian.Uint16(page[8:]) != pageLeaf {
+	n := binary.NativeEndian
+	if len(page) < pageHeader || n.Uint64(page) != 0 || n.Uint16(page[8:]) != pageLeaf || n.Uint32(page[12:]) != 0 {
 		return w.report(fault{what: "has an inline bucket that is none"})
 	}
 	return w.leaf(0, page, nil, nil, visit)
@@ -169,7 +194,7 @@ func (w *walker) tree(id uint64, depth int, from, to []byte, visit func(element)
 				end, ok = cut(next, n.Uint32(next), n.Uint32(next[4:]))
 				ok = ok && bytes.Compare(key, end) < 0
 			}
-			if !ok || !inside(key, from, to) {
+			if !ok || !inside(key, i == 0, from, to) {
 				if err := w.report(fault{id, "has a branch out of place"}); err != nil {
 					return err
 				}
@@ -199,7 +224,7 @@ func (w *walker) leaf(id uint64, b, from, to []byte, visit func(element) error) 
 		if ok {
 			value, ok = cut(e, pos+ksize, vsize)
 		}
-		if !ok || flags&^bucketFlag != 0 || !inside(key, from, to) || i > 0 && bytes.Compare(last, key) >= 0 {
+		if !ok || flags&^bucketFlag != 0 || !inside(key, i == 0, from, to) || i > 0 && bytes.Compare(last, key) >= 0 {
 			if err := w.report(fault{id, "has an entry out of place"}); err != nil {
 				return err
 			}
@@ -270,7 +295,10 @@ func cut(b []byte, pos, size uint32) ([]byte, bool) {
 	return b[pos:end:end], true
 }
 
-// inside reports from <= key < to, where a nil bound is none.
-func inside(key, from, to []byte) bool {
-	return bytes.Compare(key, from) >= 0 && (to == nil || bytes.Compare(key, to) < 0)
+// inside reports from <= key < to, where a nil bound is none, and that the first
+// key of a page is the one that its parent has for it: bbolt finds a page in its
+// parent by that, and would add a second branch to it where the parent has another.
+func inside(key []byte, first bool, from, to []byte) bool {
+	low := bytes.Compare(key, from)
+	return len(key) > 0 && (low == 0 || low > 0 && !(first && from != nil)) && (to == nil || bytes.Compare(key, to) < 0)
 }

@@ -43,7 +43,7 @@ type writer struct {
 	words    []byte   // memory for the packs of a transaction
 	list     []packed // as well
 	over     []string // keys of records whose time is over
-	overFrom []byte   // where the next look for such records starts
+	overFrom string   // where the next look for such records starts
 	lastTook time.Duration
 }
 
@@ -174,7 +174,8 @@ func (s *Store) flush() error {
 	return b.err
 }
 
-// commit writes everything that is dirty.
+// commit writes everything that is dirty. Also when nothing is it looks whether
+// the file is still what it was.
 func (s *Store) commit(puts []*put) error {
 	for i := range s.shards {
 		s.shards[i].collect(i, &s.packs, s.clock.now)
@@ -188,9 +189,6 @@ func (s *Store) commit(puts []*put) error {
 		some := rest[:min(perCommit, len(rest))]
 		if !first {
 			puts, over = nil, nil
-		}
-		if len(some) == 0 && len(puts) == 0 && len(over) == 0 {
-			break
 		}
 		if err := s.transact(some, puts, over); err != nil {
 			s.packs.dirty = append(s.packs.dirty[:0], rest...)
@@ -209,6 +207,7 @@ func (s *Store) transact(dirty []uint32, puts []*put, over []string) error {
 	defer time.AfterFunc(stallAfter, s.stall).Stop()
 	var t *transaction
 	var from, to int
+	var now int64
 	s.list = s.list[:0]
 	err := guarded(func() error {
 		return s.db.Update(func(tx *bolt.Tx) (err error) {
@@ -242,7 +241,7 @@ func (s *Store) transact(dirty []uint32, puts []*put, over []string) error {
 					return err
 				}
 			}
-			now := s.clock.now()
+			now = s.clock.now()
 			for _, p := range puts {
 				if err := p.do(t, now); err != nil {
 					return err
@@ -261,6 +260,7 @@ func (s *Store) transact(dirty []uint32, puts []*put, over []string) error {
 	if err != nil && !errors.Is(err, errNothing) {
 		return err
 	}
+	s.records.written(puts, over, now)
 	for _, p := range s.list {
 		s.packs.written(p.number, len(p.payload))
 	}
