@@ -237,13 +237,18 @@ func (s *server) handler() (http.Handler, error) {
 	}), nil
 }
 
+// health says whether requests are answered. They are while the store fails, as
+// their limits' on_store_error says: that is no reason to take them elsewhere.
 func (s *server) health(w http.ResponseWriter) {
 	var own ownPaths
-	if s.draining.Load() {
+	switch {
+	case s.draining.Load():
 		own.answer(w, http.StatusServiceUnavailable, `{"ok":false,"draining":true}`)
-		return
+	case s.engine.Stats().Open:
+		own.answer(w, http.StatusOK, `{"ok":true,"store":"failing"}`)
+	default:
+		own.answer(w, http.StatusOK, `{"ok":true}`)
 	}
-	own.answer(w, http.StatusOK, `{"ok":true}`)
 }
 
 // ownPaths finds the requests that weir answers itself. They are told by the

@@ -191,18 +191,25 @@ func checkFile(c *common, u *storeURL) error {
 		return boltHint(u, err)
 	}
 	f := &fileReport{Bytes: r.Bytes, FreeBytes: r.Free, Items: r.Items, Idle: r.Idle, Records: r.Records, WrittenAt: r.Seen.UTC(), Damage: append([]string{}, r.Damage...)}
-	if err := c.report(storeReport{SchemaVersion: 1, Store: u.String(), OK: len(r.Damage) == 0, Warnings: []string{}, File: f}); err != nil {
+	if err := c.report(storeReport{SchemaVersion: 1, Store: u.String(), OK: len(r.Damage)+len(r.Warnings) == 0, Warnings: append([]string{}, r.Warnings...), File: f}); err != nil {
 		return err
 	}
 	if c.format == "text" {
 		for _, d := range r.Damage {
 			fmt.Fprintf(c.stdout, "damage: %s %s\n", u.name, d)
 		}
+		for _, w := range r.Warnings {
+			fmt.Fprintf(c.stdout, "warning: %s %s\n", u.name, w)
+		}
 		fmt.Fprintf(c.stdout, "%s: %d bytes, %d of them free; %s, %d of them idle; %s\n", u.name, r.Bytes, r.Free, plural(r.Items, "item"), r.Idle, plural(r.Records, "record"))
 	}
 	if len(r.Damage) > 0 {
 		return errHint{errNo{fmt.Errorf("%s is damaged, and no store is opened on it: callers would start over with full limits. Bring back a copy of the file; or set it aside, and accept that they do", u.name), false},
 			"mv " + shellWord(u.name) + " " + shellWord(u.name+".damaged")}
+	}
+	if len(r.Warnings) > 0 {
+		return errHint{errNo{fmt.Errorf("%s opens, but some of what was counted last may be missing. Bring back a copy of the file; or go on with it, which makes it whole", u.name), false},
+			"weir store compact --store " + shellWord("bolt:"+u.name)}
 	}
 	c.say("weir: file %s is in order", u.name)
 	return nil

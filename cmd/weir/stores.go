@@ -203,12 +203,19 @@ func boltHint(u *storeURL, err error) error {
 	switch {
 	case errors.As(err, &held) && held.PID > 0:
 		return errHint{err, fmt.Sprintf("ps -fp %d", held.PID)}
+	case errors.As(err, &held) && held.Elsewhere != "":
+		return errHint{err, "cat " + shellWord(u.name+".lock")}
 	case errors.As(err, &held):
 		return errHint{err, "fuser -v " + shellWord(u.name)}
 	case errors.As(err, &damage):
 		return errHint{err, "weir store check --store " + shellWord("bolt:"+u.name)}
 	case errors.Is(err, fs.ErrNotExist):
+		if to, err := os.Readlink(u.name); err == nil { // and what it leads to is not there
+			return errHint{err, "ls -lL " + shellWord(to)}
+		}
 		return errHint{err, "mkdir -p " + shellWord(filepath.Dir(u.name))}
+	case errors.Is(err, fs.ErrPermission):
+		return errHint{err, "ls -ld " + shellWord(filepath.Dir(u.name)) + " " + shellWord(u.name)}
 	}
 	return err
 }

@@ -92,12 +92,16 @@ func TestScripts(t *testing.T) {
 				ts.Check(answerThroughProxy(ts.MkAbs("weir.yaml"), ts.Getenv("SHOP"), args))
 			},
 			"damage": func(ts *testscript.TestScript, neg bool, args []string) {
-				if neg || len(args) != 1 {
-					ts.Fatalf("usage: damage FILE")
+				if neg || len(args) != 2 || args[1] != "pages" && args[1] != "root" {
+					ts.Fatalf("usage: damage FILE pages|root")
 				}
 				b, err := os.ReadFile(ts.MkAbs(args[0]))
 				ts.Check(err)
-				clear(b[2*os.Getpagesize():]) // all but the two roots
+				if args[1] == "root" {
+					clear(b[:os.Getpagesize()]) // one of the two
+				} else {
+					clear(b[2*os.Getpagesize():]) // all but the two roots
+				}
 				ts.Check(os.WriteFile(ts.MkAbs(args[0]), b, 0o600))
 			},
 			"exits": func(ts *testscript.TestScript, neg bool, args []string) {
