@@ -236,7 +236,8 @@ func (l *Limiter) snapshot(ctx context.Context, key Key) (*snapshot, error) {
 }
 
 // Reset forgets what limits hold of a key, so that the next call finds them
-// full. Without limits it forgets all that this process has limits for.
+// full. Without limits it forgets all that this process has limits for. A field of
+// theirs that can't be read goes too: see [SpoiledError].
 func (l *Limiter) Reset(ctx context.Context, key Key, limits ...Limit) error {
 	if !key.Valid() {
 		return errBadKey
@@ -246,7 +247,7 @@ func (l *Limiter) Reset(ctx context.Context, key Key, limits ...Limit) error {
 			return errNoLimit
 		}
 	}
-	forget := func(known *Cells, _ int64, w *Write) bool {
+	forget := func(known *Cells, w *Write) bool {
 		any := false
 		for i, limit := range limits {
 			if slices.ContainsFunc(limits[:i], func(o Limit) bool { return o.spec.Same(limit.spec) }) {
@@ -265,7 +266,31 @@ func (l *Limiter) Reset(ctx context.Context, key Key, limits ...Limit) error {
 	}
 	ctx, cancel := l.within(ctx)
 	defer cancel()
-	return l.update(ctx, key, pipeline.Change{Next: forget, Read: true})
+	for {
+		err := l.update(ctx, key, pipeline.Change{Read: true, Next: func(known *Cells, _ int64, w *Write) bool { return forget(known, w) }})
+		var spoiled *SpoiledError
+		if !errors.As(err, &spoiled) || !l.forgetUnread(ctx, key, spoiled.Field, forget) {
+			return err
+		}
+	}
+}
+
+// forgetUnread removes a field that keeps an item from being read, and reports
+// whether it did. Of fields that what is forgotten does not have, it removes none.
+func (l *Limiter) forgetUnread(ctx context.Context, key Key, field string, forget func(*Cells, *Write) bool) bool {
+	f, ok := ParseField(field)
+	if !ok {
+		return false
+	}
+	var only Cells
+	only.Set(f, 0)
+	removes := false
+	err := l.update(ctx, key, pipeline.Change{Next: func(_ *Cells, _ int64, w *Write) bool {
+		removes = forget(&only, w)
+		return removes
+	}})
+	var other *SpoiledError // the item was written, and there is one more such field
+	return removes && (err == nil || errors.As(err, &other) && other.Field != field)
 }
 
 // update changes one item, under the lock of a store in this process or through

@@ -30,6 +30,8 @@ type (
 	Cmp = plan.Cmp
 	// Do is what an Act does with its field.
 	Do = plan.Do
+	// SpoiledError is the error of a Store whose item holds what is none of its own.
+	SpoiledError = plan.SpoiledError
 )
 
 // What a [Write] is made of. A Cond on the field of kind Clock looks at the

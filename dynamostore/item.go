@@ -208,7 +208,7 @@ func decode(item map[string]types.AttributeValue, state *weir.Cells) error {
 		}
 		n, ok := v.(*types.AttributeValueMemberN)
 		if !ok {
-			return fmt.Errorf("attribute %q of an item is not a number: another program writes to this table, or by hand; remove the attribute", name)
+			return &weir.SpoiledError{Field: name, Err: fmt.Errorf("attribute %q of an item is not a number: another program writes to this table, or by hand; remove the attribute", name)}
 		}
 		i, err := strconv.ParseInt(n.Value, 10, 64)
 		if errors.Is(err, strconv.ErrRange) {
@@ -218,7 +218,7 @@ func decode(item map[string]types.AttributeValue, state *weir.Cells) error {
 			}
 		}
 		if err != nil {
-			return fmt.Errorf("attribute %q of an item holds %q, not an integer of 64 bits; remove the attribute", name, n.Value)
+			return &weir.SpoiledError{Field: name, Err: fmt.Errorf("attribute %q of an item holds %q, not an integer of 64 bits; remove the attribute", name, n.Value)}
 		}
 		state.Set(f, i)
 	}

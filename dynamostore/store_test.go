@@ -204,5 +204,12 @@ func TestNumbersBeyondTheRange(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), `"range.t"`) || strings.Contains(err.Error(), "customer-42") {
 			t.Errorf("%#v: %+v, %v", v, d, err)
 		}
+		l := limiterOn(store, weir.Options{})
+		if err := l.Reset(context.Background(), op.Key, op.Limit); err != nil {
+			t.Errorf("%#v: reset: %v", v, err)
+		}
+		if d, err := l.Take(context.Background(), op); err != nil || !d.Allowed {
+			t.Errorf("%#v: after a reset: %+v, %v", v, d, err)
+		}
 	}
 }

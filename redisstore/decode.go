@@ -3,10 +3,12 @@ package redisstore
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/weirlabs/weir"
+	"github.com/weirlabs/weir/internal/plan"
 )
 
 // ring is the field that holds the last four nonces, newest first. A limit's
@@ -24,7 +26,7 @@ type reply struct {
 // and values: with a space in one they are more. It
 // fills state with the fields of limits that this process has; what else the item
 // holds is left alone.
-func (n *names) decode(text string, named []weir.Field, state *weir.Cells) (r reply, err error) {
+func (n *names) decode(text string, named []weir.Field, tries []weir.Write, state *weir.Cells) (r reply, err error) {
 	which, text, more := strings.Cut(text, " ")
 	which, r.again = strings.CutPrefix(which, "=")
 	if r.applied, err = strconv.Atoi(which); err != nil {
@@ -39,6 +41,9 @@ func (n *names) decode(text string, named []weir.Field, state *weir.Cells) (r re
 			continue // absent
 		}
 		v, err := integer(value)
+		if err != nil && r.applied >= 0 && r.applied < len(tries) && removes(&tries[r.applied], f) {
+			continue // whatever it was
+		}
 		if err != nil {
 			return r, notInteger(f.Text(), value)
 		}
@@ -60,7 +65,7 @@ func (n *names) decode(text string, named []weir.Field, state *weir.Cells) (r re
 		name, text, paired = strings.Cut(text, " ")
 		value, text, more = strings.Cut(text, " ")
 		if !paired || more != (left > 2) {
-			return r, errors.New("another program has written a field with a space in it to an item; remove the field")
+			return r, &weir.SpoiledError{Err: errors.New("another program has written a field with a space in it to an item; remove the field")}
 		}
 		if name == ring {
 			continue
@@ -79,7 +84,12 @@ func (n *names) decode(text string, named []weir.Field, state *weir.Cells) (r re
 }
 
 func notInteger(name, value string) error {
-	return fmt.Errorf("field %q of an item holds %q, not an integer of 64 bits: another program writes to this key, or by hand; remove the field", name, value)
+	return &weir.SpoiledError{Field: name, Err: fmt.Errorf("field %q of an item holds %q, not an integer of 64 bits: another program writes to this key, or by hand; remove the field", name, value)}
+}
+
+// removes reports whether a write removes a field.
+func removes(w *weir.Write, f weir.Field) bool {
+	return slices.ContainsFunc(w.Do, func(a weir.Act) bool { return a.Do == plan.Remove && a.Field == f })
 }
 
 // integer reads an integer as the script and the server write it: an integer that

@@ -66,7 +66,7 @@ func understand(tb testing.TB, n *names, text string, state *weir.Cells) (reply,
 	if err != nil {
 		return reply{}, 0, err
 	}
-	r, err := n.decode(c.text, []weir.Field{t}, state)
+	r, err := n.decode(c.text, []weir.Field{t}, nil, state)
 	return r, c.now, err
 }
 

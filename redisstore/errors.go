@@ -101,10 +101,15 @@ func refusal(text string) string {
 		return "the server has fewer databases than the number in redis://HOST/NUMBER; give a lower one, or none and a prefix"
 	case strings.Contains(text, "unknown command"):
 		return "the server has no scripts, which this store needs; use Redis 5 or newer, or Valkey"
-	case strings.Contains(text, "attempt to perform arithmetic"), strings.Contains(text, "not an integer"):
+	case spoils(text):
 		return "a field of an item is not a number: another program writes to this key, or by hand; remove the field"
 	}
 	return ""
+}
+
+// spoils reports whether a refusal is for what a field of an item holds.
+func spoils(text string) bool {
+	return strings.Contains(text, "attempt to perform arithmetic") || strings.Contains(text, "not an integer")
 }
 
 // explain turns the client's error into one that says what to do, and wraps it;
@@ -121,7 +126,11 @@ func (s *Store) explain(what string, err error) error {
 	}
 	if answer := answered(err); answer != nil {
 		if remedy := cmp.Or(s.denied(what, answer.Error()), refusal(answer.Error())); remedy != "" {
-			return s.errorf(what, "%s (%w)", remedy, err)
+			err = fmt.Errorf("%s (%w)", remedy, err)
+			if spoils(answer.Error()) {
+				err = &weir.SpoiledError{Err: err}
+			}
+			return s.errorf(what, "%w", err)
 		}
 		return s.errorf(what, "%w", err)
 	}

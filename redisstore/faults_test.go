@@ -3,6 +3,7 @@ package redisstore_test
 import (
 	"context"
 	"errors"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -158,6 +159,75 @@ func TestCase_B139_RefusalsOfTheServerAreErrors(t *testing.T) {
 		})
 		refused(t, try(one, b.key, write(put(b.t, 1))), "CLUSTERDOWN", "redis-cli --cluster check")
 	})
+}
+
+// TestSpoiledItem: what another program has written to one caller's item touches no
+// other caller, and Reset mends it.
+func TestSpoiledItem(t *testing.T) {
+	b := newBench(t)
+	var limits []weir.Limit
+	for name, text := range map[string]string{"spoiled-rate": "5/h", "spoiled-quota": "quota 5/day calendar", "other": "5/h"} {
+		l, err := weir.ParseLimit(text)
+		if err == nil {
+			l, err = l.Named(name)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		limits = append(limits, l)
+	}
+	slices.SortFunc(limits, func(x, y weir.Limit) int { return strings.Compare(y.Name(), x.Name()) })
+	rate, other := limits[1], limits[2]
+	if rate.Name() == "other" {
+		t.Fatal("the limits are in another order")
+	}
+	limiter := weir.NewLimiter(b.store, weir.Options{Limits: limits, NoMemo: true})
+	take := func(key weir.Key, l weir.Limit) error {
+		_, err := limiter.Take(context.Background(), weir.Op{Limit: l, Key: key, OnFail: weir.FailError})
+		return err
+	}
+	for _, l := range limits {
+		if err := take(b.key, l); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var spoilt []string
+	for _, name := range strings.Fields(b.server.Do(t, "HKEYS", b.name())) {
+		if strings.HasPrefix(name, "spoiled-") {
+			spoilt = append(spoilt, name)
+			b.server.Do(t, "HSET", b.name(), name, "abc")
+		}
+	}
+	if len(spoilt) < 4 {
+		t.Fatalf("the fields are %v", spoilt)
+	}
+	var spoiled *weir.SpoiledError
+	for range 20 { // more than a breaker takes for an outage
+		if err := take(b.key, rate); !errors.As(err, &spoiled) {
+			t.Fatalf("a take from a spoiled item: %v", err)
+		}
+		if _, err := limiter.Peek(context.Background(), weir.Op{Limit: rate, Key: b.key}); !errors.As(err, &spoiled) || !slices.Contains(spoilt, spoiled.Field) {
+			t.Fatalf("a look at a spoiled item: %v", err)
+		}
+	}
+	if err := take(weir.NewKey("account", "another"), rate); err != nil {
+		t.Errorf("another caller's take: %v", err)
+	}
+	if err := limiter.Reset(context.Background(), b.key, other); !errors.As(err, &spoiled) {
+		t.Errorf("a reset of a limit that is not spoiled: %v", err)
+	}
+	if got := b.server.Do(t, "HLEN", b.name()); got == "0" {
+		t.Error("it removed what is none of its own")
+	}
+	if err := limiter.Reset(context.Background(), b.key); err != nil {
+		t.Errorf("reset: %v", err)
+	}
+	if got := b.server.Do(t, "EXISTS", b.name()); got != "0" {
+		t.Errorf("after a reset there is %s", b.server.Do(t, "HGETALL", b.name()))
+	}
+	if err := take(b.key, rate); err != nil {
+		t.Errorf("after a reset: %v", err)
+	}
 }
 
 // lossy is a store behind a proxy that loses replies.

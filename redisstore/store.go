@@ -183,7 +183,7 @@ func (s *Store) answer(c *call, state *weir.Cells) (applied int, now int64, err 
 	if c.err != nil {
 		return -1, 0, s.failed(c, c.err)
 	}
-	r, err := s.names.decode(c.text, c.writes.fields, state)
+	r, err := s.names.decode(c.text, c.writes.fields, c.tries, state)
 	if err == nil && r.applied >= len(c.tries) {
 		err = fmt.Errorf("the script says that write %d of %d was applied", r.applied, len(c.tries))
 	}

@@ -141,7 +141,7 @@ func accountsList(ctx context.Context, c *common, k *counters, prefix string) er
 		return errHint{errNo{fmt.Errorf("nothing is said of anybody on %s", k.store), false}, "weir accounts set customer-42 --help"}
 	}
 	if c.format == "json" {
-		return errors.Join(writeJSON(c.stdout, rep), unread(k, rep.Unreadable))
+		return errors.Join(writeJSON(c.stdout, rep), unread(k, "record", rep.Unreadable))
 	}
 	t := tabwriter.NewWriter(c.stdout, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(t, "caller\tplans\tbilling anchor\tlimits\tbanned")
@@ -149,7 +149,7 @@ func accountsList(ctx context.Context, c *common, k *counters, prefix string) er
 		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\n", line.Caller, plansOf(line.Record), anchorOf(line.Record), overridesOf(line.Record), bannedOf(line.Record))
 	}
 	c.say("weir: %s on %s", plural(len(rep.Accounts), "caller"), k.store)
-	return errors.Join(t.Flush(), unread(k, rep.Unreadable))
+	return errors.Join(t.Flush(), unread(k, "record", rep.Unreadable))
 }
 
 func orNone(list []string) string {

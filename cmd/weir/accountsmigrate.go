@@ -13,7 +13,7 @@ import (
 	"github.com/weirlabs/weir/engine/account"
 )
 
-// unreadable is a record that a command had to pass over.
+// unreadable is a record, or an item, that a command had to pass over.
 type unreadable struct {
 	Caller string `json:"caller"`
 	Error  string `json:"error"`
@@ -37,13 +37,14 @@ func unreadableOf(key weir.Key, e *account.UnreadableError) unreadable {
 	return u
 }
 
-// unread is the error of a command that did its work but for some records.
-func unread(k *counters, list []unreadable) error {
+// unread is the error of a command that did its work but for some of what it
+// looked at.
+func unread(k *counters, what string, list []unreadable) error {
 	if len(list) == 0 {
 		return nil
 	}
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s on %s cannot be read, and all others were:", plural(len(list), "record"), k.store)
+	fmt.Fprintf(&b, "%s on %s cannot be read, and all others were:", plural(len(list), what), k.store)
 	try := ""
 	for _, u := range list {
 		fmt.Fprintf(&b, "\n  %s\n    %s", u.Error, u.Fix)
@@ -189,7 +190,7 @@ func accountsMigrate(ctx context.Context, c *common, k *counters, m *migration) 
 	default:
 		c.say("weir: %s moved to %s; processes follow within %s", count, m.new(), k.policy.AccountsAge())
 	}
-	return unread(k, bad)
+	return unread(k, "record", bad)
 }
 
 func writeMigrated(c *common, rep *migrateReport) error {

@@ -48,16 +48,24 @@ func (u keyUsage) inUse() bool { return u.Used > 0 }
 // than was reserved for it, or the limit was lowered.
 func (u *keyUsage) share() float64 { return float64(u.Used) / float64(u.Limit) }
 
-// look asks the store once and gives a line for every limit that counts on a
-// key. Plans with equal limits share the line of the first.
-func (k *counters) look(ctx context.Context, key weir.Key) ([]keyUsage, error) {
+// ops are those of every limit that counts on a key.
+func (k *counters) ops(ctx context.Context, key weir.Key) ([]policy.Op, error) {
 	said, err := k.said(ctx, key)
 	if err != nil {
 		return nil, err
 	}
-	ops := slices.DeleteFunc(k.policy.ItemOps(key, said...), func(op policy.Op) bool {
+	return slices.DeleteFunc(k.policy.ItemOps(key, said...), func(op policy.Op) bool {
 		return k.plan != "" && op.Rule.Plan != "" && op.Rule.Plan != k.plan
-	})
+	}), nil
+}
+
+// look asks the store once and gives a line for every limit that counts on a
+// key. Plans with equal limits share the line of the first.
+func (k *counters) look(ctx context.Context, key weir.Key) ([]keyUsage, error) {
+	ops, err := k.ops(ctx, key)
+	if err != nil {
+		return nil, err
+	}
 	asked := make([]weir.Op, len(ops))
 	for i := range ops {
 		asked[i] = ops[i].Op
@@ -117,15 +125,17 @@ func (k *counters) said(ctx context.Context, key weir.Key) (out []*policy.Accoun
 const atATime = 32
 
 // top looks at every caller with a prefix and keeps the lines with the largest
-// shares, no more than most of them. seen is how many callers there were.
-func (k *counters) top(ctx context.Context, prefix string, most int) (best []keyUsage, seen int, err error) {
+// shares, no more than most of them. seen is how many callers there were; bad are
+// those that cannot be read, in order.
+func (k *counters) top(ctx context.Context, prefix string, most int) (best []keyUsage, seen int, bad []unreadable, err error) {
 	best = []keyUsage{}
 	err = eachPage(ctx, k.lister, prefix, func(keys []weir.Key) (bool, error) {
 		seen += len(keys)
-		lines, err := k.lookAtAll(ctx, keys)
+		lines, unread, err := k.lookAtAll(ctx, keys)
 		if err != nil {
 			return false, err
 		}
+		bad = append(bad, unread...)
 		for _, u := range lines {
 			if at, _ := slices.BinarySearchFunc(best, u, byShare); at == most {
 				continue
@@ -137,12 +147,15 @@ func (k *counters) top(ctx context.Context, prefix string, most int) (best []key
 		}
 		return true, nil
 	})
-	return best, seen, err
+	slices.SortFunc(bad, func(a, b unreadable) int { return strings.Compare(a.Caller, b.Caller) })
+	bad = slices.CompactFunc(bad, func(a, b unreadable) bool { return a.Caller == b.Caller })
+	return best, seen, bad, err
 }
 
 // lookAtAll gives one line for each limit that each caller has used something
-// of: of several plans that of the lowest which has room for it.
-func (k *counters) lookAtAll(ctx context.Context, keys []weir.Key) (lines []keyUsage, err error) {
+// of: of several plans that of the lowest which has room for it. Who cannot be
+// read is passed over and told.
+func (k *counters) lookAtAll(ctx context.Context, keys []weir.Key) (lines []keyUsage, bad []unreadable, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	var (
@@ -154,8 +167,11 @@ func (k *counters) lookAtAll(ctx context.Context, keys []weir.Key) (lines []keyU
 		wg.Go(func() {
 			for key := range todo {
 				rows, failed := k.look(ctx, key)
+				u, one := unreadCaller(key, failed)
 				mu.Lock()
-				if failed != nil && err == nil {
+				if one {
+					bad = append(bad, u)
+				} else if failed != nil && err == nil {
 					err = failed
 					cancel()
 				}
@@ -175,7 +191,7 @@ func (k *counters) lookAtAll(ctx context.Context, keys []weir.Key) (lines []keyU
 	if err == nil {
 		err = ctx.Err()
 	}
-	return lines, err
+	return lines, bad, err
 }
 
 // lowest keeps of the lines that speak of one limit the first that what was used

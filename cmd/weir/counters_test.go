@@ -59,7 +59,7 @@ func TestTopOfManyCallers(t *testing.T) {
 	}
 	k.use(t, "small", 10) // all of the free plan's
 	k.use(t, "over", 999)
-	rows, seen, err := k.top(t.Context(), "account#", 5)
+	rows, seen, _, err := k.top(t.Context(), "account#", 5)
 	if err != nil || seen != 2*3002 {
 		t.Fatalf("%d callers, %v", seen, err)
 	}
@@ -74,7 +74,7 @@ func TestTopOfManyCallers(t *testing.T) {
 	}
 	// Who is in no plan that has room is held against the highest.
 	k.plan = "free"
-	if rows, _, err = k.top(t.Context(), "account#over", 5); err != nil || len(rows) != 1 || rows[0].share() != 99.9 {
+	if rows, _, _, err = k.top(t.Context(), "account#over", 5); err != nil || len(rows) != 1 || rows[0].share() != 99.9 {
 		t.Errorf("against the free plan: %+v, %v", rows, err)
 	}
 }
@@ -97,12 +97,12 @@ func TestTopOfAStoreThatFails(t *testing.T) {
 	down := errors.New("down")
 	k := memoryCounters(t, deaf{inside, down})
 	k.lister = inside
-	if _, _, err := k.top(t.Context(), "", 5); !errors.Is(err, down) || exitCode(t.Context(), err) != 3 {
+	if _, _, _, err := k.top(t.Context(), "", 5); !errors.Is(err, down) || exitCode(t.Context(), err) != 3 {
 		t.Errorf("%v, want the store's error and exit 3", err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, _, err := k.top(ctx, "", 5); exitCode(ctx, err) != 130 {
+	if _, _, _, err := k.top(ctx, "", 5); exitCode(ctx, err) != 130 {
 		t.Errorf("interrupted: %v", err)
 	}
 }

@@ -134,10 +134,12 @@ func (k *counters) holding(ctx context.Context, items []string) (out []string, e
 	for _, text := range items {
 		key, _ := weir.ParseKey(text)
 		var state weir.Cells
-		if _, _, err := k.items.Apply(ctx, key, nil, &state); err != nil {
+		_, _, err := k.items.Apply(ctx, key, nil, &state)
+		var spoiled *weir.SpoiledError
+		if err != nil && !errors.As(err, &spoiled) {
 			return nil, err
 		}
-		if !state.Empty() {
+		if spoiled != nil || !state.Empty() {
 			out = append(out, text)
 		}
 	}

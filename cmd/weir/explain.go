@@ -55,7 +55,7 @@ func runExplain(cmd *cobra.Command, c *common, f *questionFlags) error {
 	}
 	var store weir.Store
 	if c.store != "" {
-		s, err := openStore(cmd.Context(), c.store, storeOptions{existing: true})
+		s, err := openStore(cmd.Context(), c.store, storeOptions{existing: true, looks: true})
 		if err != nil {
 			return err
 		}

@@ -143,6 +143,9 @@ func callerArgs(most int, try string) cobra.PositionalArgs {
 		if near.Valid() {
 			try = ofAnother(cmd)(near.String())
 		}
+		if len(args[0]) > weir.MaxKey {
+			return usage(try, "a key of %d bytes; a caller's has %d at most", len(args[0]), weir.MaxKey)
+		}
 		return usage(try, "%q is not the key of a caller; keys are KIND#ID, and bytes other than letters, digits and -_.@: are written %%XX", args[0])
 	}
 }
@@ -235,13 +238,15 @@ type keysReport struct {
 	Callers       int        `json:"callers,omitempty"` // that top looked at
 	DryRun        bool       `json:"dry_run,omitempty"`
 	Limits        []keyUsage `json:"limits"`
+
+	Unreadable []unreadable `json:"unreadable,omitempty"` // callers that top passed over
 }
 
 func keysGet(ctx context.Context, c *common, k *counters, caller string) error {
 	key, _ := weir.ParseKey(caller) // its arguments were checked
 	rows, err := k.look(ctx, key)
 	if err != nil {
-		return err
+		return named(key, err)
 	}
 	if len(rows) == 0 {
 		return k.noLimit(key)
@@ -282,28 +287,32 @@ func (k *counters) nothing(key weir.Key, rows []keyUsage) error {
 }
 
 func keysTop(ctx context.Context, c *common, k *counters, prefix string, most int) error {
-	rows, seen, err := k.top(ctx, prefix, most)
+	rows, seen, bad, err := k.top(ctx, prefix, most)
 	if err != nil {
 		return err
 	}
 	if c.format == "json" {
-		err = writeJSON(c.stdout, keysReport{SchemaVersion: 1, Callers: seen, Limits: rows})
+		err = writeJSON(c.stdout, keysReport{SchemaVersion: 1, Callers: seen, Limits: rows, Unreadable: bad})
 	} else if len(rows) > 0 {
 		err = writeRows(c.stdout, rows, true)
 	}
 	if err != nil {
 		return err
 	}
-	if len(rows) == 0 {
+	if len(rows) == 0 && len(bad) == 0 {
 		return errHint{errNo{fmt.Errorf("nobody has used anything of the limits of %s on %s: %s", k.file, k.store, plural(seen, "caller")), false}, "weir store ls"}
 	}
 	c.say("weir: %s on %s", plural(seen, "caller"), k.store)
-	return nil
+	return unread(k, "caller", bad)
 }
 
 func keysReset(ctx context.Context, c *common, k *counters, caller string, name []string, dryRun bool) error {
 	key, _ := weir.ParseKey(caller) // its arguments were checked
 	rows, err := k.look(ctx, key)
+	var spoiled *weir.SpoiledError
+	if errors.As(err, &spoiled) {
+		return resetSpoiled(ctx, c, k, key, name, dryRun, err)
+	}
 	if err != nil {
 		return err
 	}

@@ -294,7 +294,7 @@ func openLister(ctx context.Context, typed string, u storeURL) (*opened, weir.Li
 		return nil, nil, usage(typed+" --help",
 			"memory: is seen by nobody but the process that counts there; a proxy answers its callers at /.weir/usage")
 	}
-	s, err := openStore(ctx, u.text, storeOptions{existing: true})
+	s, err := openStore(ctx, u.text, storeOptions{existing: true, looks: true})
 	if err != nil {
 		return nil, nil, err
 	}

@@ -435,6 +435,8 @@ func (p *Pipeline) learn(t *outcome) {
 		p.stats.throttled.Add(1)
 		p.lasted.Store(int64(p.clock() - t.began))
 		p.breaker.well() // the store is; the item is busy
+	case errors.As(t.err, new(*plan.SpoiledError)):
+		p.breaker.well() // or one caller's item would keep all others from the store
 	default:
 		now := p.clock()
 		if now >= t.until && t.until-t.began < p.o.Deadline/2 {

@@ -1,0 +1,12 @@
+package plan
+
+// SpoiledError is an item that can't be read, since a field of it holds what no
+// limit writes there: another program has, or somebody by hand. It stays until the
+// field is removed, and says nothing of the store's health.
+type SpoiledError struct {
+	Field string // its text, see ParseField; "" when the store does not say
+	Err   error  // what it holds, and what to do
+}
+
+func (e *SpoiledError) Error() string { return e.Err.Error() }
+func (e *SpoiledError) Unwrap() error { return e.Err }
