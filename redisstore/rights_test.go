@@ -70,8 +70,8 @@ func TestRights(t *testing.T) {
 	cluster := redistest.StartCluster(t, redistest.Options{})
 	nodes := "redis+cluster://weir:secret@" + cluster.Nodes[0].Addr
 	sentinel := redistest.StartSentinel(t)
-	behind := strings.Replace("redis://weir:secret@HOST?master_set="+sentinel.Name, "HOST", sentinel.Addr, 1)
-	servers := append([]*redistest.Server{b.server, sentinel.Primary, sentinel.Replica}, cluster.Nodes...)
+	behind := "redis://weir:secret@" + sentinel.Addr + "?master_set=" + sentinel.Name
+	servers := map[string][]*redistest.Server{one: {b.server}, one + "/3": {b.server}, nodes: cluster.Nodes, behind: {sentinel.Primary}}
 
 	nonce := uint64(0)
 	decide := func(ctx context.Context, b *bench, s *redisstore.Store) error {
@@ -128,7 +128,7 @@ func TestRights(t *testing.T) {
 			b := *b
 			b.TB = t
 			run := func(rights []string) error {
-				user(t, rights, servers...)
+				user(t, rights, servers[u.url]...)
 				s, err := redisstore.Open(u.url, redisstore.Options{Prefix: "test:", Resend: true})
 				if err != nil {
 					t.Fatal(err)
