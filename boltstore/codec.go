@@ -23,7 +23,7 @@ var (
 	keyHead       = []byte("header")
 )
 
-const formatVersion = 2
+const formatVersion = 3
 
 // head is the header of a file.
 type head struct {
@@ -31,44 +31,39 @@ type head struct {
 	sum                   uint64 // of the seals of all of them, modulo 2^64
 	seen                  int64  // the latest of all times that the store has told
 	version               uint64 // of the record that was written last
-	stamp                 uint64 // of the packs that were written last
 }
 
-const headSize = 4 + 7*8
+const headSize = 4 + 6*8
 
 func (h *head) encode() []byte {
 	b := make([]byte, 0, headSize+4)
 	b = binary.BigEndian.AppendUint32(b, formatVersion)
-	for _, v := range []uint64{h.packs, h.names, h.records, h.sum, uint64(h.seen), h.version, h.stamp} {
+	for _, v := range []uint64{h.packs, h.names, h.records, h.sum, uint64(h.seen), h.version} {
 		b = binary.BigEndian.AppendUint64(b, v)
 	}
 	return binary.BigEndian.AppendUint32(b, crc32.Checksum(b, castagnoli()))
 }
 
 var (
-	errHead  = errors.New("the header is damaged")
-	errOlder = errors.New("the file was written by a version before the first release of weir: move it away, and all start over")
-	errNewer = errors.New("the file was written by a newer version of weir: use that version")
+	errHead    = errors.New("the header is damaged")
+	errVersion = errors.New("was written by another version of weir, and is not damaged: use that version, or move the file away and a new one is made, in which all start over")
 )
 
 func decodeHead(b []byte) (h head, err error) {
 	if len(b) < 8 || binary.BigEndian.Uint32(b[len(b)-4:]) != crc32.Checksum(b[:len(b)-4], castagnoli()) {
 		return h, errHead
 	}
-	switch v := binary.BigEndian.Uint32(b); {
-	case v > formatVersion:
-		return h, errNewer
-	case v < formatVersion:
-		return h, errOlder
+	if binary.BigEndian.Uint32(b) != formatVersion {
+		return h, errVersion
 	}
 	if len(b) != headSize+4 {
 		return h, errHead
 	}
-	var v [7]uint64
+	var v [6]uint64
 	for i := range v {
 		v[i] = binary.BigEndian.Uint64(b[4+8*i:])
 	}
-	return head{packs: v[0], names: v[1], records: v[2], sum: v[3], seen: int64(v[4]), version: v[5], stamp: v[6]}, nil
+	return head{packs: v[0], names: v[1], records: v[2], sum: v[3], seen: int64(v[4]), version: v[5]}, nil
 }
 
 func castagnoli() *crc32.Table { return crc32.MakeTable(crc32.Castagnoli) }

@@ -1,6 +1,7 @@
 package boltstore
 
 import (
+	"bytes"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -14,9 +15,8 @@ import (
 // contents is what a reader of a file is told, names before items. Any func may
 // be nil, and the bytes are valid until it returns.
 type contents struct {
-	head   func(*found) error                      // the header was read, and no item yet
-	pack   func(number uint32, stamp uint64) error // its items follow
-	item   func(key, payload []byte) error
+	head   func(*found) error // the header was read, and no item yet
+	pack   func(number uint32, payload []byte) error
 	record func(key []byte, r record) error
 	fault  func(fault) error // what is wrong; an error ends the reading
 }
@@ -70,6 +70,9 @@ func read(r io.ReaderAt, size int64, to contents) (*found, error) {
 		}
 		return nil
 	})
+	if errors.Is(written, errVersion) {
+		return nil, written
+	}
 	if err == nil && written != nil {
 		err = fault{what: "can't be read: " + written.Error()}
 	}
@@ -95,7 +98,7 @@ func read(r io.ReaderAt, size int64, to contents) (*found, error) {
 
 // count reads the three buckets of values, and returns the header that they should have.
 func (f *found) count(w *walker, buckets map[string][]byte, to contents) (head, error) {
-	counted := head{seen: f.seen, version: f.version, stamp: f.stamp}
+	counted := head{seen: f.seen, version: f.version}
 	each := func(bucket []byte, n *uint64, do func(key, payload []byte) error) error {
 		value, ok := buckets[string(bucket)]
 		if !ok {
@@ -124,19 +127,10 @@ func (f *found) count(w *walker, buckets map[string][]byte, to contents) (head, 
 			if len(key) != 4 || binary.BigEndian.Uint32(key) >= maxPacks || !f.sound(payload) {
 				return to.fault(fault{what: fmt.Sprintf("holds a pack of items, number %d, that can't be read", counted.packs)})
 			}
-			if to.pack != nil {
-				if err := to.pack(binary.BigEndian.Uint32(key), binary.BigEndian.Uint64(payload)); err != nil {
-					return err
-				}
+			if to.pack == nil {
+				return nil
 			}
-			for rest := payload[stampSize:]; len(rest) > 0 && to.item != nil; {
-				var key, item []byte
-				key, item, rest, _ = cutItem(rest)
-				if err := to.item(key, item); err != nil {
-					return err
-				}
-			}
-			return nil
+			return to.pack(binary.BigEndian.Uint32(key), payload)
 		})
 	}
 	if err == nil {
@@ -156,10 +150,7 @@ func (f *found) count(w *walker, buckets map[string][]byte, to contents) (head, 
 
 // sound reports whether the items of a pack can be read to their ends.
 func (f *found) sound(payload []byte) bool {
-	if len(payload) < stampSize {
-		return false
-	}
-	for rest := payload[stampSize:]; len(rest) > 0; {
+	for rest := payload; len(rest) > 0; {
 		var item []byte
 		var ok bool
 		if _, item, rest, ok = cutItem(rest); !ok || len(item) < 8 {
@@ -182,7 +173,7 @@ func stop(f fault) error { return f }
 func (s *Store) load() (is roots, err error) {
 	var f *found
 	var now int64
-	var in uint32 // the pack that is read
+	s.packs.prefix = len(s.prefix)
 	err = reading(s.path, func(r *os.File, size int64) (err error) {
 		f, err = read(r, size, contents{
 			fault: stop,
@@ -192,15 +183,7 @@ func (s *Store) load() (is roots, err error) {
 				s.start(f.names)
 				return nil
 			},
-			pack: func(number uint32, stamp uint64) error {
-				in = number
-				s.packs.at(number).stamp = stamp
-				return nil
-			},
-			item: func(key, payload []byte) error {
-				s.take(in, key, payload, now)
-				return nil
-			},
+			pack: func(number uint32, payload []byte) error { return s.take(number, payload, now) },
 			record: func(key []byte, r record) error {
 				if r.over(now) {
 					s.over = append(s.over, string(key))
@@ -215,45 +198,51 @@ func (s *Store) load() (is roots, err error) {
 	if wrong := (fault{}); errors.As(err, &wrong) {
 		return is, &DamageError{s.path, wrong.Error()}
 	}
+	if errors.Is(err, errVersion) {
+		err = fmt.Errorf("boltstore: %s %w", s.path, err)
+	}
 	if err != nil {
 		return is, err
 	}
 	for i := range s.shards {
-		s.shards[i].loaded()
+		s.shards[i].loaded(s.packs.others / len(s.shards))
 	}
 	s.packs.loaded()
 	return f.roots, nil
 }
 
-// take takes up an item of a pack that was read.
-func (s *Store) take(number uint32, key, payload []byte, now int64) {
-	p := s.packs.all[number]
-	text, mine := strings.CutPrefix(string(key), s.prefix)
-	if !mine {
-		b, at := appendItem(p.others, "", text)
-		p.others = append(b, payload...)
-		endItem(p.others, at)
-		return
-	}
-	item := plan.KeyFromText(text)
-	if idleOf(payload) <= now || !item.Valid() {
-		s.packs.soil(number)
-		return
-	}
-	i := int(item.Hash() >> s.shift)
-	sh := &s.shards[i]
-	if n, found := sh.Find(item); found {
-		if s.packs.all[sh.home[n]-1].stamp > p.stamp {
-			s.packs.soil(number)
-			return
+// take takes up a pack that was read.
+func (s *Store) take(number uint32, payload []byte, now int64) error {
+	p := s.packs.at(number)
+	p.bytes = len(payload)
+	others := s.words[:0]
+	for key, item := range itemsOf(payload) {
+		text, mine := strings.CutPrefix(string(key), s.prefix)
+		k := plan.KeyFromText(text)
+		if !mine || !k.Valid() {
+			others = appendItem(others, "", string(key), func(b []byte) []byte { return append(b, item...) })
+			continue
 		}
-		e := sh.Entry(n)
-		sh.dropped(n, e)
-		sh.Remove(n, e.Cells.Extra())
+		if idleOf(item) <= now {
+			s.packs.left(number)
+			continue
+		}
+		i := int(k.Hash() >> s.shift)
+		sh := &s.shards[i]
+		if _, twice := sh.Find(k); twice {
+			return errTwice
+		}
+		p.members = append(p.members, refOf(i, sh.load(k, item, number)))
 	}
-	p.members = append(p.members, refOf(i, sh.load(item, payload, number)))
-	p.bytes += len(key) + len(payload)
+	s.words = others
+	if len(p.members) > 0 || p.dirty { // else it is never written
+		p.others = bytes.Clone(others)
+		s.packs.others += len(others)
+	}
+	return nil
 }
+
+var errTwice = fault{what: "holds an item twice"}
 
 // idleOf is the time from which an item means nothing any more.
 func idleOf(payload []byte) int64 { return int64(binary.BigEndian.Uint64(payload)) }

@@ -39,24 +39,36 @@ var errEnough = errors.New("enough")
 
 // Check reads the whole file, and says whether it is what weir wrote. It changes
 // nothing, and goes on behind damaged pages to see what is left. The error is a
-// *[HeldError] while a Store has the file open, or that of the file system.
+// *[HeldError] while a Store has the file open, says that the file is another
+// version's, or is that of the file system.
 func Check(path string) (*Report, error) {
 	rep := &Report{Path: path}
 	now := time.Now().UnixNano()
+	tell := func(f fault) error {
+		rep.Damage = append(rep.Damage, f.Error())
+		if len(rep.Damage) >= maxDamage {
+			return errEnough
+		}
+		return nil
+	}
+	seen := map[string]bool{}
 	err := reading(path, func(r *os.File, size int64) error {
 		rep.Bytes = size
 		f, err := read(r, size, contents{
-			fault: func(f fault) error {
-				rep.Damage = append(rep.Damage, f.Error())
-				if len(rep.Damage) >= maxDamage {
-					return errEnough
-				}
-				return nil
-			},
-			item: func(_, payload []byte) error {
-				rep.Items++
-				if idleOf(payload) <= now {
-					rep.Idle++
+			fault: tell,
+			pack: func(_ uint32, payload []byte) error {
+				for key, item := range itemsOf(payload) {
+					if seen[string(key)] {
+						if err := tell(errTwice); err != nil {
+							return err
+						}
+						continue
+					}
+					seen[string(key)] = true
+					rep.Items++
+					if idleOf(item) <= now {
+						rep.Idle++
+					}
 				}
 				return nil
 			},
@@ -82,6 +94,8 @@ func Check(path string) (*Report, error) {
 		rep.Damage = append(rep.Damage, wrong.Error())
 	case errors.As(err, &damage):
 		rep.Damage = append(rep.Damage, damage.Reason)
+	case errors.Is(err, errVersion):
+		return nil, fmt.Errorf("boltstore: %s %w", path, err)
 	default:
 		return nil, err
 	}

@@ -66,26 +66,6 @@ func (n *names) cell(s weir.Slot) cell {
 	return c
 }
 
-// recent is the names of some fields that cell found of late, for one goroutine:
-// the same few come again with each item.
-type recent [64]struct {
-	field weir.Field
-	cell  cell
-	known bool
-}
-
-func (r *recent) cell(n *names, s weir.Slot) cell {
-	f := s.Field
-	f.Window = 0
-	is := &r[(uint32(f.Limit)<<3^uint32(f.Kind))%uint32(len(r))]
-	if !is.known || is.field != f {
-		is.field, is.cell, is.known = f, n.cell(s), true
-	}
-	c := is.cell
-	c.window, c.value = s.Field.Window, s.Value
-	return c
-}
-
 func (n *names) learn(id uint32, f weir.Field) {
 	n.byID[f] = id
 	n.all[id].field, n.all[id].known = f, true
@@ -134,9 +114,4 @@ func (n *names) save(to int) {
 	n.mu.Lock()
 	n.saved = to
 	n.mu.Unlock()
-}
-
-// nameKey is the key of a number in its bucket, where they stand in order.
-func nameKey(id int) []byte {
-	return []byte{byte(id >> 24), byte(id >> 16), byte(id >> 8), byte(id)}
 }

@@ -2,6 +2,7 @@ package boltstore
 
 import (
 	"encoding/binary"
+	"iter"
 	"slices"
 )
 
@@ -10,14 +11,12 @@ import (
 // the second whose items it gets.
 //
 // An item stays in its pack for as long as it is kept. One that was dropped and
-// comes again may be in another; when the process ends between the two
-// transactions that write them, the file holds it twice, and the pack with the
-// later stamp has the newer.
+// comes again may be in another, but is never in the file twice, wherever the
+// process ends: see steps.
 const (
 	packItems = 32      // at most
-	packBytes = 1984    // at most, about: two packs fit into a page, and bbolt puts no less into one
+	packBytes = 1984    // about, while items are added: two packs fit into a page, and bbolt puts no less into one
 	maxPacks  = 1 << 26 // beyond all that memory holds
-	stampSize = 8       // of a pack's stamp, which stands before the items
 	noPack    = 1<<32 - 1
 )
 
@@ -35,26 +34,29 @@ func (r ref) number() uint32 { return uint32(r) & (1<<refBits - 1) }
 // pack is what is known of a pack of the file.
 type pack struct {
 	members []ref
+	fresh   int    // so many of them, the last, were added since it was written
 	others  []byte // items that are not this store's: they stay as they are
-	stamp   uint64 // that it had when it was read
-	bytes   int    // about what its items take
+	bytes   int    // about what all its items take
+	left    bool   // the file may have items in it that are not in it any more
 	dirty   bool   // in packs.dirty
 	thin    bool   // in packs.thin
 }
 
 // takes reports whether there is room for an item of so many bytes.
 func (p *pack) takes(bytes int) bool {
-	return len(p.members) == 0 || len(p.members) < packItems && p.bytes+bytes <= packBytes
+	return len(p.members)+len(p.others) == 0 || len(p.members) < packItems && p.bytes+bytes <= packBytes
 }
 
 // packs is the packs of a file. They are the writer's; the items' shards know
 // the number of each item's.
 type packs struct {
-	all   []*pack  // by number; nil: there is none
-	free  []uint32 // numbers without a pack
-	thin  []uint32 // numbers of packs that have room
-	dirty []uint32 // numbers of those that are to be written
-	open  uint32   // the one that gets the next item, or noPack
+	all    []*pack  // by number; nil: there is none
+	free   []uint32 // numbers without a pack
+	thin   []uint32 // numbers of packs that have room
+	dirty  []uint32 // numbers of those that are to be written
+	open   uint32   // the one that gets the next item, or noPack
+	others int      // bytes of all packs' others
+	prefix int      // bytes that stand before each key
 }
 
 // at gives a pack that was read a place.
@@ -73,9 +75,7 @@ func (p *packs) loaded() {
 		switch {
 		case is == nil:
 			p.free = append(p.free, uint32(number))
-		case len(is.members) == 0 && !is.dirty:
-			is.others = nil // the pack is another store's alone, and is never written
-		default:
+		case len(is.members) > 0 || is.dirty: // else it is another store's alone
 			p.spare(uint32(number))
 		}
 	}
@@ -96,13 +96,21 @@ func (p *packs) soil(number uint32) {
 	}
 }
 
-// place finds a pack for a further item, of about so many bytes.
+// left notes that the file has an item in a pack that is not in it any more.
+func (p *packs) left(number uint32) {
+	p.all[number].left = true
+	p.soil(number)
+}
+
+// place finds a pack for a further item, of about so many bytes without the prefix.
 func (p *packs) place(r ref, bytes int) (number uint32) {
+	bytes += p.prefix
 	if p.open == noPack || !p.all[p.open].takes(bytes) {
 		p.open = p.roomy()
 	}
 	is := p.all[p.open]
 	is.members = append(is.members, r)
+	is.fresh++
 	is.bytes += bytes
 	return p.open
 }
@@ -129,15 +137,51 @@ func (p *packs) roomy() (number uint32) {
 func (p *packs) remove(number uint32, r ref) {
 	is := p.all[number]
 	if i := slices.Index(is.members, r); i >= 0 {
+		if i >= len(is.members)-is.fresh {
+			is.fresh--
+		}
 		is.members = slices.Delete(is.members, i, i+1)
 	}
-	p.soil(number)
+	p.left(number)
+}
+
+// step is the writing of a pack.
+type step struct {
+	number uint32
+	old    bool // without what is fresh
+}
+
+// steps lists how to write what is dirty, in the order of the tree, so that its
+// pages are written one after the other. If more than fit into a
+// transaction are dirty, no item may be in the file in a new pack before it has left its
+// old one: so the packs that items have left come first, without what is fresh
+// in them, which may have left another of these.
+func (p *packs) steps(list []step, atOnce int) []step {
+	slices.Sort(p.dirty)
+	if len(p.dirty) > atOnce {
+		for _, number := range p.dirty {
+			if p.all[number].left {
+				list = append(list, step{number, true})
+			}
+		}
+	}
+	first := len(list)
+	for _, number := range p.dirty {
+		if is := p.all[number]; first == 0 || !is.left || is.fresh > 0 {
+			list = append(list, step{number, false})
+		}
+	}
+	return list
 }
 
 // written notes that the file has a pack as it was put into words.
-func (p *packs) written(number uint32, bytes int) {
+func (p *packs) written(number uint32, old bool, bytes int) {
 	is := p.all[number]
-	is.dirty, is.bytes = false, bytes
+	is.left = false
+	if old && is.fresh > 0 {
+		return
+	}
+	is.fresh, is.dirty, is.bytes = 0, false, bytes
 	if len(is.members) > 0 || len(is.others) > 0 {
 		p.spare(number)
 		return
@@ -151,68 +195,71 @@ func (p *packs) written(number uint32, bytes int) {
 
 // packed is a pack in words. Without items it leaves the file.
 type packed struct {
-	number  uint32
-	items   int
+	step
 	payload []byte
 }
 
-// encode puts a pack into words, behind b. Items that mean nothing any more
-// leave it.
-func (s *Store) encode(b []byte, number uint32, stamp uint64) ([]byte, packed) {
-	p := s.packs.all[number]
+// encode puts a pack into words, behind b, but for items that mean nothing now.
+func (s *Store) encode(b []byte, is step) ([]byte, packed) {
+	p := s.packs.all[is.number]
 	from := len(b)
-	b = binary.BigEndian.AppendUint64(b, stamp)
 	b = append(b, p.others...)
-	items, now := 0, s.clock.now()
-	kept := p.members[:0]
-	for rest := p.members; len(rest) > 0; {
+	rest := p.members
+	if is.old {
+		rest = rest[:len(rest)-p.fresh]
+	}
+	now := s.clock.now()
+	for len(rest) > 0 {
 		i := rest[0].shard()
-		n := 1
-		for n < len(rest) && rest[n].shard() == i {
-			n++
-		}
-		some := rest[:n]
-		rest = rest[n:]
 		sh := &s.shards[i]
 		sh.Lock()
-		sh.touch(some)
-		for _, r := range some {
-			n := r.number()
-			if sh.home[n] == number+1 {
-				e := sh.Entry(n)
-				idle := sh.idleAt(n, e, now)
-				if idle <= now {
-					sh.home[n] = 0
-					continue
-				}
-				b = sh.encode(b, &s.recent, s.prefix, n, e, idle)
-				items++
-			} // else it was dropped, and collect will hear of it
-			kept = append(kept, r)
+		for len(rest) > 0 && rest[0].shard() == i {
+			n := rest[0].number()
+			rest = rest[1:]
+			if sh.home[n] != is.number+1 {
+				continue // it was dropped, and collect will hear of it
+			}
+			e := sh.Entry(n)
+			if idle := sh.idleAt(n, e, now); idle > now {
+				b = sh.encode(b, s.prefix, n, e, idle)
+			}
 		}
 		sh.Unlock()
 	}
-	p.members = kept
-	if items == 0 && len(p.others) == 0 {
-		return b[:from], packed{number, 0, nil}
+	if len(b) == from {
+		return b, packed{is, nil}
 	}
 	b = append(b, make([]byte, sealSize)...) // the seal's room
-	return b, packed{number, items, b[from : len(b)-sealSize : len(b)]}
+	return b, packed{is, b[from : len(b)-sealSize : len(b)]}
 }
 
-// appendItem adds an item to a pack, up to its payload, which is to follow and
-// to be closed by endItem:
+// appendItem adds an item to a pack, whose payload is appended by a func:
 //
 //	size of key, as a varint; key; size of payload:4; payload
-func appendItem(b []byte, prefix, key string) (out []byte, at int) {
+func appendItem(b []byte, prefix, key string, payload func([]byte) []byte) []byte {
 	b = binary.AppendUvarint(b, uint64(len(prefix)+len(key)))
 	b = append(append(b, prefix...), key...)
-	return append(b, 0, 0, 0, 0), len(b) + 4
+	b = append(b, 0, 0, 0, 0)
+	at := len(b)
+	b = payload(b)
+	binary.BigEndian.PutUint32(b[at-4:], uint32(len(b)-at))
+	return b
 }
 
-func endItem(b []byte, at int) { binary.BigEndian.PutUint32(b[at-4:], uint32(len(b)-at)) }
+// itemsOf gives the keys and payloads of a pack, to the first that can't be read.
+func itemsOf(pack []byte) iter.Seq2[[]byte, []byte] {
+	return func(yield func(key, payload []byte) bool) {
+		for len(pack) > 0 {
+			key, payload, rest, ok := cutItem(pack)
+			if !ok || !yield(key, payload) {
+				return
+			}
+			pack = rest
+		}
+	}
+}
 
-// cutItem reads the first item of what follows a pack's stamp.
+// cutItem reads the first item of a pack.
 func cutItem(b []byte) (key, payload, rest []byte, ok bool) {
 	size, n := binary.Uvarint(b)
 	if n <= 0 || size > uint64(len(b)-n) {
@@ -229,5 +276,5 @@ func cutItem(b []byte) (key, payload, rest []byte, ok bool) {
 	return key, b[4 : 4+size], b[4+size:], true
 }
 
-// packKey is the key of a number in the bucket of packs, where they stand in order.
-func packKey(number uint32) []byte { return binary.BigEndian.AppendUint32(nil, number) }
+// numberKey is the key of a pack or a name in its bucket, where they stand in order.
+func numberKey(number uint32) []byte { return binary.BigEndian.AppendUint32(nil, number) }

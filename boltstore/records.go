@@ -138,7 +138,7 @@ func (p *put) do(t *transaction, now int64) error {
 	}
 	t.head.version++
 	p.record, p.found = record{t.head.version, p.expiresAt, p.value}, true
-	return t.put(bucketRecords, k, p.record.encode(), 0)
+	return t.put(bucketRecords, k, p.record.encode())
 }
 
 // Put implements weir.Records. It returns when the file has the record.
@@ -219,7 +219,7 @@ func (t *transaction) expire(keys []string, now int64) error {
 		if r, ok := readRecord(k, t.tx.Bucket(bucketRecords).Get(k)); !ok || !r.over(now) {
 			continue
 		}
-		if err := t.put(bucketRecords, k, nil, 0); err != nil {
+		if err := t.put(bucketRecords, k, nil); err != nil {
 			return err
 		}
 	}

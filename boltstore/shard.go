@@ -26,8 +26,6 @@ type shard struct {
 	gone    []left             // entries that had a pack
 	foreign map[uint32]foreign // what entries hold that this process can't read
 
-	touched byte // so that touch is not for nothing
-
 	_ [64]byte
 }
 
@@ -104,8 +102,9 @@ func (sh *shard) load(key weir.Key, payload []byte, pack uint32) (n uint32) {
 }
 
 // loaded raises the bounds to what the file holds and some more: nothing of it
-// may go because it is much.
-func (sh *shard) loaded() {
+// may go because it is much. others is the bytes of memory that it takes besides.
+func (sh *shard) loaded(others int) {
+	sh.Grew(others)
 	sh.MaxKeys = max(sh.MaxKeys, sh.Len()*9/8)
 	sh.MaxBytes = max(sh.MaxBytes, sh.Bytes()*9/8)
 }
@@ -254,29 +253,19 @@ func (sh *shard) collect(shard int, p *packs, now func() int64) {
 	sh.Unlock()
 }
 
-// size is about what an entry takes in a pack, and not less for most.
-func size(e *table.Entry) int { return len(e.Key.String()) + 13 + 28*e.Cells.Len() }
-
-// touch reads from the keys of entries. They lie all over the memory: to wait
-// for all of them at once takes less time than for one after the other.
-func (sh *shard) touch(entries []ref) {
-	for _, r := range entries {
-		if key := sh.Entry(r.number()).Key; key.Valid() {
-			sh.touched += key.String()[0]
-		}
-	}
-}
+// size is about what an entry takes in a pack, but for a prefix.
+func size(e *table.Entry) int { return len(e.Key.String()) + 14 + 12*e.Cells.Len() }
 
 // encode appends an entry with its key and payload.
-func (sh *shard) encode(b []byte, r *recent, prefix string, n uint32, e *table.Entry, idle int64) []byte {
-	b, at := appendItem(b, prefix, e.Key.String())
-	b = binary.BigEndian.AppendUint64(b, uint64(idle))
-	for slot := range e.Cells.All() {
-		b = appendCell(b, r.cell(sh.names, slot))
-	}
-	if sh.marks[n]&isForeign != 0 {
-		b = append(b, sh.foreign[n].cells...)
-	}
-	endItem(b, at)
-	return b
+func (sh *shard) encode(b []byte, prefix string, n uint32, e *table.Entry, idle int64) []byte {
+	return appendItem(b, prefix, e.Key.String(), func(b []byte) []byte {
+		b = binary.BigEndian.AppendUint64(b, uint64(idle))
+		for slot := range e.Cells.All() {
+			b = appendCell(b, sh.names.cell(slot))
+		}
+		if sh.marks[n]&isForeign != 0 {
+			b = append(b, sh.foreign[n].cells...)
+		}
+		return b
+	})
 }

@@ -13,7 +13,7 @@ import (
 )
 
 const (
-	flushEvery = time.Second / 2 // together with the write itself: within a second
+	flushEvery = time.Second / 2 // together with the write itself within a second, if that takes no longer
 	retryEvery = time.Second / 4 // while the file can't be written
 	stallAfter = 5 * time.Second // of one transaction: then takes fail until all is written
 	gatherFor  = 2 * time.Millisecond
@@ -39,7 +39,7 @@ type writer struct {
 	last error
 
 	packs    packs
-	recent   recent
+	steps    []step   // of a commit
 	words    []byte   // memory for the packs of a transaction
 	list     []packed // as well
 	over     []string // keys of records whose time is over
@@ -180,29 +180,27 @@ func (s *Store) commit(puts []*put) error {
 	for i := range s.shards {
 		s.shards[i].collect(i, &s.packs, s.clock.now)
 	}
-	// In the order of the tree, so that its pages are written one after the other.
-	slices.Sort(s.packs.dirty)
-	rest := s.packs.dirty
+	s.steps = s.packs.steps(s.steps[:0], perCommit)
 	over := s.over
 	s.over = nil
-	for first := true; first || len(rest) > 0; first = false {
+	var err error
+	for rest, first := s.steps, true; first || len(rest) > 0; first = false {
 		some := rest[:min(perCommit, len(rest))]
-		if !first {
-			puts, over = nil, nil
-		}
-		if err := s.transact(some, puts, over); err != nil {
-			s.packs.dirty = append(s.packs.dirty[:0], rest...)
+		if err = s.transact(some, puts, over); err != nil {
 			s.over = over
-			return err
+			break
 		}
-		rest = rest[len(some):]
+		rest, puts, over = rest[len(some):], nil, nil
 	}
-	s.packs.dirty = s.packs.dirty[:0]
-	return nil
+	s.packs.dirty = slices.DeleteFunc(s.packs.dirty, func(number uint32) bool {
+		is := s.packs.all[number]
+		return is == nil || !is.dirty
+	})
+	return err
 }
 
 // transact is one transaction: all of it is in the file afterwards, or nothing.
-func (s *Store) transact(dirty []uint32, puts []*put, over []string) error {
+func (s *Store) transact(steps []step, puts []*put, over []string) error {
 	// For each one anew: a write of many is no disk that hangs.
 	defer time.AfterFunc(stallAfter, s.stall).Stop()
 	var t *transaction
@@ -214,30 +212,25 @@ func (s *Store) transact(dirty []uint32, puts []*put, over []string) error {
 			if t, err = begin(tx); err != nil {
 				return err
 			}
-			t.head.stamp++
 			words := s.words[:0]
-			for _, number := range dirty {
+			for _, is := range steps {
 				var p packed
-				words, p = s.encode(words, number, t.head.stamp)
+				words, p = s.encode(words, is)
 				s.list = append(s.list, p)
 			}
 			if s.words = words; cap(words) > maxWords {
 				s.words = nil
 			}
 			for _, p := range s.list {
-				before := t.changes
-				if err := t.put(bucketItems, packKey(p.number), p.payload, stampSize); err != nil {
+				if err := t.put(bucketItems, numberKey(p.number), p.payload); err != nil {
 					return err
-				}
-				if t.changes != before && p.items > 1 {
-					t.changes += uint64(p.items - 1) // each of its items is one
 				}
 			}
 			var newNames []name
 			from, newNames = s.names.unsaved()
 			to = from + len(newNames)
 			for i, n := range newNames {
-				if err := t.put(bucketNames, nameKey(from+i), []byte(n.text), 0); err != nil {
+				if err := t.put(bucketNames, numberKey(uint32(from+i)), []byte(n.text)); err != nil {
 					return err
 				}
 			}
@@ -262,7 +255,7 @@ func (s *Store) transact(dirty []uint32, puts []*put, over []string) error {
 	}
 	s.records.written(puts, over, now)
 	for _, p := range s.list {
-		s.packs.written(p.number, len(p.payload))
+		s.packs.written(p.number, p.old, len(p.payload))
 	}
 	if err == nil {
 		s.names.save(to)
@@ -297,8 +290,8 @@ func begin(tx *bolt.Tx) (*transaction, error) {
 func (h *head) save(tx *bolt.Tx) error { return tx.Bucket(bucketHead).Put(keyHead, h.encode()) }
 
 // put stores a value, or removes it when the payload is nil. One that is the
-// same but for its first bytes stays.
-func (t *transaction) put(bucket, k, payload []byte, but int) error {
+// same stays.
+func (t *transaction) put(bucket, k, payload []byte) error {
 	b := t.tx.Bucket(bucket)
 	if b == nil {
 		return errDamaged
@@ -306,10 +299,10 @@ func (t *transaction) put(bucket, k, payload []byte, but int) error {
 	n := t.head.counter(bucket)
 	if old := b.Get(k); old != nil {
 		was, sum, ok := unseal(bucket[0], k, old)
-		if !ok || len(was) < but {
+		if !ok {
 			return errDamaged
 		}
-		if payload != nil && bytes.Equal(was[but:], payload[but:]) {
+		if payload != nil && bytes.Equal(was, payload) {
 			return nil
 		}
 		t.head.sum -= sum
