@@ -194,7 +194,7 @@ func inFile(t *testing.T, c *clock) kept {
 		err = db.View(func(tx *bolt.Tx) error {
 			var item []byte
 			err := tx.Bucket([]byte("items")).ForEach(func(_, pack []byte) error {
-				for rest := pack[8 : len(pack)-4]; len(rest) > 0; {
+				for rest := pack[:len(pack)-4]; len(rest) > 0; {
 					size, n := binary.Uvarint(rest)
 					its, behind := string(rest[n:n+int(size)]), rest[n+int(size):]
 					end := 4 + binary.BigEndian.Uint32(behind)
