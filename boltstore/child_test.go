@@ -97,7 +97,8 @@ const (
 
 func takerKey(n int) weir.Key { return weir.NewKey("taker", strconv.Itoa(n)) }
 
-// takeForEver takes one unit after the other and says so when it has one.
+// takeForEver takes one unit after the other and says so when it has one, and from
+// time to time "commits N", how many there were.
 func takeForEver(mode, path string) error {
 	o := boltstore.Options{}
 	if mode == "always" {
@@ -117,7 +118,7 @@ func takeForEver(mode, path string) error {
 		op := weir.Op{Limit: daily, Key: takerKey(n)}
 		said := fmt.Appendln(nil, n)
 		wg.Go(func() {
-			for {
+			for took := 1; ; took++ {
 				d, err := limiter.Take(context.Background(), op)
 				if err != nil || !d.Allowed {
 					fmt.Fprintln(os.Stderr, d, err)
@@ -126,6 +127,9 @@ func takeForEver(mode, path string) error {
 				if _, err := os.Stdout.Write(said); err != nil {
 					return
 				}
+				if n == 0 && took%100 == 0 {
+					fmt.Println("commits", s.Stats().Commits)
+				}
 			}
 		})
 	}
@@ -133,21 +137,52 @@ func takeForEver(mode, path string) error {
 	return nil
 }
 
-// answered is what a child has said: units by taker, and when each was read.
+// answered is what a child has said: units by taker, and how many there were each
+// time that it said how often it had written the file.
 type answered struct {
-	units [takers]int64
-	times []time.Time
-	wrong []string // lines that are none
+	units   [takers]int64
+	all     int64
+	commits []commits
+	wrong   []string // lines that are none
 }
 
+type commits struct{ n, units int64 }
+
 func (a *answered) hear(line string) {
+	if text, ok := strings.CutPrefix(line, "commits "); ok {
+		if n, err := strconv.ParseInt(text, 10, 64); err == nil {
+			a.commits = append(a.commits, commits{n, a.all})
+			return
+		}
+	}
 	n, err := strconv.Atoi(line)
 	if err != nil || n < 0 || n >= takers {
 		a.wrong = append(a.wrong, line)
 		return
 	}
 	a.units[n]++
-	a.times = append(a.times, time.Now())
+	a.all++
+}
+
+// since is how often the file was written since the child first said so.
+func (a *answered) since() int64 {
+	if len(a.commits) == 0 {
+		return 0
+	}
+	return a.commits[len(a.commits)-1].n - a.commits[0].n
+}
+
+// written is how many units must be in the file: those that had been answered when
+// a write began that has ended. When the child said N, what it had said the time
+// before was answered; the write after the next one begins later, and has ended
+// once the child says N+2.
+func (a *answered) written() (units int64) {
+	for i := 1; i < len(a.commits); i++ {
+		if a.commits[i].n+2 <= a.commits[len(a.commits)-1].n {
+			units = a.commits[i-1].units
+		}
+	}
+	return units
 }
 
 // held is how many units the file counts for each taker.
