@@ -19,9 +19,10 @@ import (
 // what bbolt wrote it panics, and where the file ends before the page does, or
 // the disk can't deliver it, the access faults. Both are caught where goroutines
 // of this package read, and leave bbolt's locks as they were then: it is not
-// called any more, and the file stays locked until the process ends. Nobody can catch them in the goroutine by which
-// bbolt looks for free pages, when it opens a file and after a commit that
-// failed: so the file is looked at before each transaction.
+// called any more, and the file stays locked until the process ends. Nobody can
+// catch them in the goroutine by which bbolt looks for free pages, when it opens a
+// file and after a commit that failed: so the file is looked at before each
+// transaction.
 type file struct {
 	*bolt.DB
 	path   string

@@ -120,7 +120,8 @@ func removePID(path string) {
 }
 
 // held says who holds a file. One that has just taken hold may not have written
-// its id yet.
+// its id yet, and of that no system tells: so it is looked for once more, for a
+// tenth of a second, before a caller is refused who is told nothing better.
 func held(path string) *HeldError {
 	e := &HeldError{Path: path}
 	me := self()
