@@ -18,7 +18,7 @@
 //
 // One process at a time has the file. A file that is not exactly what weir wrote,
 // is refused: see [DamageError]. While the file can't be written, because the disk
-// is full for example, takes fail and reads go on; that ends by itself. It ends
+// is full or memory short for example, takes fail and reads go on; that ends by itself. It ends
 // with the process when the file was damaged, cut off, removed or replaced while
 // it was in use: nothing is written then.
 package boltstore
@@ -134,8 +134,6 @@ func Open(path string, o Options) (*Store, error) {
 		if uint64(s.db.txid) == is.newest.txid {
 			s.one, s.db.uneven = is.broken, !is.even
 			_ = os.Remove(compacting(path)) // of a process that was killed while it wrote
-			// Without the id the store works as well; others just can't name us.
-			_ = writePID(path)
 			s.startWriter()
 			return s, nil
 		}

@@ -27,12 +27,12 @@ type file struct {
 	*bolt.DB
 	path   string
 	f      *os.File
-	size   int64 // at least
-	txid   int   // of the latest commit
-	unsure bool  // whether the commit after that may be in the file: its error does not say
-	uneven bool  // whether the two roots differ
-	lost   error // why nothing is written any more
-	stuck  bool  // whether bbolt has panicked
+	info   os.FileInfo // when it was looked at last
+	txid   int         // of the latest commit
+	unsure bool        // whether the commit after that may be in the file: its error does not say
+	uneven bool        // whether the two roots differ
+	lost   error       // why nothing is written any more
+	stuck  bool        // whether bbolt has panicked
 }
 
 // Update is a transaction. After an error that is errDamaged there is no other.
@@ -57,22 +57,18 @@ func (f *file) whole() error {
 	if f.lost != nil {
 		return f.lost
 	}
-	info, err := f.f.Stat()
-	if err != nil {
-		return err
-	}
-	there, err := os.Stat(f.path)
+	info, err := os.Stat(f.path)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		return fmt.Errorf("%w: it was removed or renamed", errDamaged)
 	case err != nil:
 		return err
-	case !os.SameFile(info, there):
+	case !os.SameFile(f.info, info):
 		return fmt.Errorf("%w: another file stands in its place", errDamaged)
-	case info.Size() < f.size:
-		return fmt.Errorf("%w: of %d bytes %d are left", errDamaged, f.size, info.Size())
+	case info.Size() < f.info.Size():
+		return fmt.Errorf("%w: of %d bytes %d are left", errDamaged, f.info.Size(), info.Size())
 	}
-	f.size = info.Size()
+	f.info = info
 	return nil
 }
 
@@ -80,8 +76,16 @@ func (f *file) whole() error {
 // for locks, and reads all pages where it can't be caught.
 func (f *file) transact(do func(*bolt.Tx) error) error {
 	tx, err := f.Begin(true)
+	if errors.Is(err, bolterrors.ErrInvalidMapping) || errors.Is(err, bolterrors.ErrDatabaseNotOpen) {
+		if err = f.reopen(); err == nil {
+			tx, err = f.Begin(true)
+		}
+	}
 	if err != nil {
 		return err
+	}
+	if used := tx.Size(); used > f.info.Size() { // cut off while the latest commit made it longer
+		return errors.Join(fmt.Errorf("%w: of %d bytes in use %d are left", errDamaged, used, f.info.Size()), tx.Rollback())
 	}
 	// A root that was lost shows the state before it.
 	if id := tx.ID(); f.unsure && id == f.txid+2 {
@@ -99,6 +103,36 @@ func (f *file) transact(do func(*bolt.Tx) error) error {
 	}
 	f.unsure = false
 	f.txid++
+	return f.whole() // it may be longer now
+}
+
+// reopen opens the file anew after bbolt has lost its mapping: it unmaps a file that
+// has become too long for that before it maps it again, and when the system refuses
+// the longer one, because memory is short for example, it can't go on. Nothing of
+// that transaction was written. Between closing and opening another process may get
+// hold of the file: this one waits for its end then, and the number of the latest
+// commit says whether it has written.
+func (f *file) reopen() error {
+	f.unsure = false
+	removePID(f.path)
+	if err := f.DB.Close(); err != nil {
+		return err
+	}
+	err := reading(f.path, func(r *os.File, size int64) error {
+		_, err := read(r, size, contents{fault: stop})
+		return err
+	})
+	var again *file
+	if err == nil {
+		again, err = writing(f.path)
+	}
+	var damage *DamageError
+	if errors.As(err, &damage) {
+		return fmt.Errorf("%w: it %s", errDamaged, damage.Reason)
+	} else if err != nil {
+		return err
+	}
+	f.DB, f.f = again.DB, again.f
 	return nil
 }
 
@@ -157,16 +191,23 @@ func options(readOnly bool, opened func(*os.File)) *bolt.Options {
 	}
 }
 
-// reading opens a file that nobody writes, for as long as look takes.
+// reading opens a file that nobody writes, for as long as look takes. A fault that
+// look returns is a DamageError.
 func reading(path string, look func(f *os.File, size int64) error) error {
 	f, err := openBolt(path, true)
 	if err != nil {
 		return err
 	}
-	return errors.Join(look(f.f, f.size), f.release())
+	err = errors.Join(look(f.f, f.info.Size()), f.release())
+	if wrong := (fault{}); errors.As(err, &wrong) {
+		return &DamageError{path, wrong.Error()}
+	} else if errors.Is(err, errVersion) {
+		return fmt.Errorf("boltstore: %s %w", path, errVersion)
+	}
+	return err
 }
 
-// writing opens a file for this process alone.
+// writing opens a file for this process alone, and notes its id beside it.
 func writing(path string) (*file, error) {
 	f, err := openBolt(path, false)
 	if err != nil {
@@ -188,6 +229,8 @@ func writing(path string) (*file, error) {
 		}
 		return nil, err
 	}
+	// Without the id the store works as well; others just can't name us.
+	_ = writePID(path)
 	return f, nil
 }
 
@@ -206,18 +249,17 @@ func openBolt(path string, readOnly bool) (*file, error) {
 		return err
 	})
 	if err == nil {
-		if info, err = f.f.Stat(); err == nil {
-			f.size = info.Size()
+		if f.info, err = f.f.Stat(); err == nil {
 			return f, nil
 		}
 		return nil, errors.Join(fmt.Errorf("boltstore: %w", err), f.release())
 	}
-	var system *fs.PathError
+	var system syscall.Errno // no memory to map it to, for example
 	switch {
 	case errors.Is(err, bolterrors.ErrTimeout):
 		return nil, held(path)
 	case errors.As(err, &system):
-		return nil, fmt.Errorf("boltstore: %w", err)
+		return nil, fmt.Errorf("boltstore: %s can't be opened: %w", path, system)
 	}
 	return nil, &DamageError{path, "is not a bolt file, or its first pages are damaged (" + err.Error() + ")"}
 }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"hash/crc32"
 	"io"
 	"math"
@@ -151,6 +152,41 @@ func TestDamageInUse(t *testing.T) {
 	}
 	if rep, err := Check(s.path); err != nil || len(rep.Damage) == 0 {
 		t.Errorf("Check: %+v, %v", rep, err)
+	}
+}
+
+// A file that is cut off right after a commit made it longer, or while it did, is
+// found by the next, and no page beyond is touched.
+func TestCutAfterGrowth(t *testing.T) {
+	for _, during := range []bool{false, true} {
+		s, err := Open(filepath.Join(t.TempDir(), "weir.db"), Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		still(t, s)
+		before := s.db.info
+		for n := range 5000 {
+			took(t, s, "quota 10/year", fmt.Sprint("account#", n))
+		}
+		if err := s.flush(); err != nil {
+			t.Fatal(err)
+		}
+		want := fmt.Sprintf("of %d bytes %d are left", s.db.info.Size(), before.Size())
+		if during { // as if the writer had looked after the cut
+			s.db.info = before
+			want = fmt.Sprintf("in use %d are left", before.Size())
+		}
+		if err := os.Truncate(s.path, before.Size()); err != nil {
+			t.Fatal(err)
+		}
+		var damage *DamageError
+		if err := s.flush(); !errors.As(err, &damage) || !strings.Contains(err.Error(), want) {
+			t.Errorf("cut during the commit %v: %v; want a DamageError with %q", during, err, want)
+		}
+		s.startWriter()
+		if err := s.Close(); !errors.As(err, &damage) {
+			t.Errorf("Close: %v; want a DamageError", err)
+		}
 	}
 }
 

@@ -195,12 +195,6 @@ func (s *Store) load() (is roots, err error) {
 		})
 		return err
 	})
-	if wrong := (fault{}); errors.As(err, &wrong) {
-		return is, &DamageError{s.path, wrong.Error()}
-	}
-	if errors.Is(err, errVersion) {
-		err = fmt.Errorf("boltstore: %s %w", s.path, err)
-	}
 	if err != nil {
 		return is, err
 	}

@@ -86,16 +86,11 @@ func Check(path string) (*Report, error) {
 		}
 		return err
 	})
-	var wrong fault
 	var damage *DamageError
 	switch {
 	case err == nil, errors.Is(err, errEnough):
-	case errors.As(err, &wrong):
-		rep.Damage = append(rep.Damage, wrong.Error())
 	case errors.As(err, &damage):
 		rep.Damage = append(rep.Damage, damage.Reason)
-	case errors.Is(err, errVersion):
-		return nil, fmt.Errorf("boltstore: %s %w", path, err)
 	default:
 		return nil, err
 	}
