@@ -210,12 +210,15 @@ func (s *Store) encode(b []byte, is step) ([]byte, packed) {
 	}
 	now := s.clock.now()
 	for len(rest) > 0 {
-		i := rest[0].shard()
+		i, some := rest[0].shard(), 1
+		for some < len(rest) && rest[some].shard() == i {
+			some++
+		}
 		sh := &s.shards[i]
 		sh.Lock()
-		for len(rest) > 0 && rest[0].shard() == i {
-			n := rest[0].number()
-			rest = rest[1:]
+		sh.touch(rest[:some])
+		for _, r := range rest[:some] {
+			n := r.number()
 			if sh.home[n] != is.number+1 {
 				continue // it was dropped, and collect will hear of it
 			}
@@ -225,6 +228,7 @@ func (s *Store) encode(b []byte, is step) ([]byte, packed) {
 			}
 		}
 		sh.Unlock()
+		rest = rest[some:]
 	}
 	if len(b) == from {
 		return b, packed{is, nil}
