@@ -2,7 +2,9 @@ package main
 
 import (
 	"bufio"
+	"compress/gzip"
 	"context"
+	"encoding/base64"
 	"errors"
 	"fmt"
 	"io"
@@ -44,7 +46,8 @@ const goRace = "GORACE"
 // runs a command that must end so; calls STORE N METHOD PATH [SUB] runs a proxy
 // with the script's weir.yaml on a store, and makes calls through it; answers STORE
 // STATUS METHOD PATH SUB [BODY] makes one, and compares; damage FILE
-// wipes the pages of a bolt file.
+// wipes the pages of a bolt file; unpack TEXT FILE makes a file of what base64 and
+// gzip have made text of.
 func TestScripts(t *testing.T) {
 	t.Setenv("TEST_SECRET", testSecret)
 	redis := "redis://" + redistest.Start(t, redistest.Options{}).Addr
@@ -103,6 +106,16 @@ func TestScripts(t *testing.T) {
 					clear(b[2*os.Getpagesize():]) // all but the two roots
 				}
 				ts.Check(os.WriteFile(ts.MkAbs(args[0]), b, 0o600))
+			},
+			"unpack": func(ts *testscript.TestScript, neg bool, args []string) {
+				if neg || len(args) != 2 {
+					ts.Fatalf("usage: unpack TEXT FILE")
+				}
+				r, err := gzip.NewReader(base64.NewDecoder(base64.StdEncoding, strings.NewReader(ts.ReadFile(args[0]))))
+				ts.Check(err)
+				b, err := io.ReadAll(r)
+				ts.Check(err)
+				ts.Check(os.WriteFile(ts.MkAbs(args[1]), b, 0o600))
 			},
 			"exits": func(ts *testscript.TestScript, neg bool, args []string) {
 				if neg || len(args) < 2 {
