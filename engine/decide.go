@@ -16,7 +16,18 @@ import (
 // the zero value. Decide keeps no reference to a beyond the call.
 func (e *Engine) Decide(ctx context.Context, a *policy.Attributes, o *Outcome) {
 	o.begin(e)
-	e.decide(ctx, a, o)
+	if e.short && e.decideSole(ctx, a, o) {
+		if e.silent && o.Served() && !o.Degraded && e.lines.outages.Load() == 0 {
+			return // nobody is to hear of it
+		}
+	} else {
+		e.decide(ctx, a, o)
+	}
+	e.conclude(ctx, o)
+}
+
+// conclude tells everybody of an outcome who is to hear of it.
+func (e *Engine) conclude(ctx context.Context, o *Outcome) {
 	telling := o.telling()
 	if o.now == 0 && (telling || o.Limited() || e.o.Decisions != nil || o.held != nil || o.showsTime()) {
 		o.now = e.now()
@@ -39,12 +50,14 @@ func (e *Engine) Decide(ctx context.Context, a *policy.Attributes, o *Outcome) {
 
 func (o *Outcome) begin(e *Engine) {
 	o.st, o.speaks = e.state.Load(), -1
-	o.Verdicts = o.verdicts[:0]
 }
 
 // add appends a verdict in place: a copy of so many words would cost more than
 // the decision itself.
 func (o *Outcome) add(r *policy.Rule, op *weir.Op, d *weir.Decision, excess int64) {
+	if o.Verdicts == nil {
+		o.Verdicts = o.verdicts[:0]
+	}
 	n := len(o.Verdicts)
 	if n < cap(o.Verdicts) {
 		o.Verdicts = o.Verdicts[:n+1]
@@ -55,15 +68,44 @@ func (o *Outcome) add(r *policy.Rule, op *weir.Op, d *weir.Decision, excess int6
 	v.Rule, v.Key, v.Shadow, v.excess, v.Decision = r, op.Key, op.Shadow, excess, *d
 }
 
+// decideSole is decide for a request of which the only op is known, and nothing of
+// it can come back. It reports false, having done nothing, where there may be more.
+func (e *Engine) decideSole(ctx context.Context, a *policy.Attributes, o *Outcome) (done bool) {
+	p, client, key := o.st.policy.Sole(a)
+	if p == nil || o.st.who != nil || e.book != nil && !e.book.Silent(o.st.policy.AccountsAge()) {
+		return false
+	}
+	ops := [1]weir.Op{p.Op}
+	op := &ops[0]
+	op.Key = key
+	if op.OnFail == weir.FailLocal {
+		op.Local = o.st.parts[p.Rule.Place()]
+	}
+	var err error
+	v := &o.verdicts[0]
+	if v.Decision, err = e.rest.Take(ctx, ops[:]...); err != nil {
+		o.refuse(ctx, e.nameless(err, key))
+		return true
+	}
+	v.Rule, v.Key, o.Client = p.Rule, key, client
+	o.Verdicts = o.verdicts[:1]
+	if o.speaks = 0; !v.Allowed || v.Degraded {
+		o.judge(!v.Allowed)
+	}
+	return true
+}
+
+// decide asks all that may hold against a request.
 func (e *Engine) decide(ctx context.Context, a *policy.Attributes, o *Outcome) {
+	p := o.st.policy
 	var m policy.Match
-	err := o.st.policy.MatchInto(&m, a)
-	if err != nil {
+	if err := p.MatchInto(&m, a); err != nil {
 		o.refuse(ctx, err)
 		return
 	}
+	o.Client, o.Exempt = m.Client, m.Exempt
 	var room [4]policy.Op
-	if !e.admit(ctx, o.st.policy.AppendEdge(room[:0], &m, a), &m, o) || m.Exempt != "" {
+	if m.HasEdge() && !e.admit(ctx, p.AppendEdge(room[:0], &m, a), o) || m.Exempt != "" {
 		return
 	}
 	if m.NeedsIdentity && !e.identify(ctx, a, o) {
@@ -73,7 +115,7 @@ func (e *Engine) decide(ctx context.Context, a *policy.Attributes, o *Outcome) {
 	if !ok {
 		return
 	}
-	ops, err := o.st.policy.AppendOps(room[:0], &m, a, o.Identity)
+	ops, err := p.AppendOps(room[:0], &m, a, o.Identity)
 	if err != nil {
 		o.refuse(ctx, err)
 		return
@@ -134,8 +176,7 @@ func keysOf(ops []policy.Op) []weir.Key {
 }
 
 // admit takes from the edge rules. It reports whether the request may go on.
-func (e *Engine) admit(ctx context.Context, edge []policy.Op, m *policy.Match, o *Outcome) bool {
-	o.Client, o.Exempt = m.Client, m.Exempt
+func (e *Engine) admit(ctx context.Context, edge []policy.Op, o *Outcome) bool {
 	refused, err := e.take(ctx, o.st.edge, edge, o, true)
 	if err != nil {
 		o.refuse(ctx, e.nameless(err, keysOf(edge)...))
@@ -212,8 +253,8 @@ func (e *Engine) own(p *policy.Op, o *Outcome) *weir.Op {
 		op.Local = e.localOf(p, o)
 	}
 	if p.Rule.Layer == policy.Edge {
-		if l, ok := o.st.shared[p.Rule]; ok {
-			op.Limit = l
+		if part := o.st.parts[p.Rule.Place()]; part != (weir.Limit{}) {
+			op.Limit = part
 		}
 	}
 	return op
@@ -221,9 +262,8 @@ func (e *Engine) own(p *policy.Op, o *Outcome) *weir.Op {
 
 // localOf is what this process allows of a limit without the store.
 func (e *Engine) localOf(p *policy.Op, o *Outcome) weir.Limit {
-	l, ok := o.st.local[p.Rule]
-	if ok && !p.Overridden {
-		return l
+	if part := o.st.parts[p.Rule.Place()]; part != (weir.Limit{}) && !p.Overridden {
+		return part
 	}
 	by := p.Rule.Share
 	if by == 0 {

@@ -89,6 +89,8 @@ type Options struct {
 // goroutine of its own, but one with [Options.KeepDenials].
 type Engine struct {
 	o       Options
+	short   bool            // what a request takes stays taken, unless its limit says otherwise
+	silent  bool            // nobody hears of what was allowed
 	memory  *memstore.Store // of edge rules
 	edge    *weir.Limiter   // of edge rules, on memory
 	rest    *weir.Limiter   // of everything else, on the store
@@ -109,8 +111,10 @@ type state struct {
 	who    func(context.Context, *policy.Attributes) (policy.Identity, error) // Options.Identify, or what ReloadWith was given
 	edge   *weir.Limiter                                                      // the engine's edge, or its rest where the policy shares edge rules
 	keep   func(weir.Key) time.Duration
-	shared map[*policy.Rule]weir.Limit // edge rules as this replica enforces them
-	local  map[*policy.Rule]weir.Limit // what this replica allows by itself without the store, of rules that say so
+
+	// parts are, by the place of a rule, what this replica enforces of it: of an edge
+	// rule at all times, of a rule that says so without the store; else zero.
+	parts []weir.Limit
 }
 
 // New returns an engine for a policy. It refuses a policy with a period that
@@ -131,7 +135,7 @@ func New(o Options) (*Engine, error) {
 		o.LogKey = make([]byte, 32)
 		rand.Read(o.LogKey)
 	}
-	e := &Engine{o: o}
+	e := &Engine{o: o, short: !o.Shadow && !o.CanGiveBack, silent: o.Decisions == nil && o.Decided == nil}
 	e.memory = memstore.New(memstore.Options{Now: o.Now, Lost: func(total uint64) {
 		o.Logger.Error("the edge rules' memory is full: callers start over with a full limit", "callers", total)
 	}})
@@ -190,9 +194,11 @@ func (e *Engine) ReloadWith(p *policy.Policy, identify func(context.Context, *po
 	if e.book == nil && p.NeedsRecords() {
 		return errors.New("the policy has versions of plans, or plans from account.plan, and this store keeps no records of accounts; memory:, bolt:, redis:// and dynamodb: stores do")
 	}
-	st := &state{engine: e, policy: p, who: identify, edge: e.edge, keep: e.keepFor(p), shared: map[*policy.Rule]weir.Limit{}, local: map[*policy.Rule]weir.Limit{}}
+	st := &state{engine: e, policy: p, who: identify, edge: e.edge, keep: e.keepFor(p)}
+	rules := p.Rules()
+	st.parts = make([]weir.Limit, len(rules))
 	var edge []weir.Limit
-	for _, r := range p.Rules() {
+	for i, r := range rules {
 		inMemory := r.Layer == policy.Edge && !p.EdgeShared()
 		by := r.Share
 		if inMemory || by == 0 {
@@ -205,11 +211,8 @@ func (e *Engine) ReloadWith(p *policy.Policy, identify func(context.Context, *po
 		if err != nil {
 			return fmt.Errorf("limit %s: %w", r.Name, err)
 		}
-		if inMemory {
-			st.shared[r] = part
+		if st.parts[i] = part; inMemory {
 			edge = append(edge, part)
-		} else {
-			st.local[r] = part
 		}
 	}
 	if p.EdgeShared() {

@@ -78,7 +78,8 @@ func (e *Engine) answerUsage(ctx context.Context, a *policy.Attributes, o *Outco
 		o.refuse(ctx, err)
 		return nil
 	}
-	if !e.admit(ctx, p.AppendEdge(nil, &m, a), &m, o) || !e.identify(ctx, a, o) {
+	o.Client, o.Exempt = m.Client, m.Exempt
+	if !e.admit(ctx, p.AppendEdge(nil, &m, a), o) || !e.identify(ctx, a, o) {
 		return nil
 	}
 	if auth := p.Auth(); (auth.JWT != nil || auth.APIKeys != nil) && (o.Identity == nil || o.Identity.Claims == nil && o.Identity.KeyOwner == "") {

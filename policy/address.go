@@ -69,7 +69,12 @@ func parseHop(s string) (netip.Addr, bool) {
 
 // clean makes IPv4 of a mapped address, and drops a zone, which means nothing
 // to another machine.
-func clean(a netip.Addr) netip.Addr { return a.Unmap().WithZone("") }
+func clean(a netip.Addr) netip.Addr {
+	if a.Is4() {
+		return a
+	}
+	return a.Unmap().WithZone("")
+}
 
 // addressKind is the kind of every key that is an address.
 const addressKind = "ip"

@@ -83,7 +83,12 @@ type Rule struct {
 	Terms
 
 	billing bool // Limit's windows begin with the account's anchor
+	place   int
 }
+
+// Place is the rule's index in [Policy.Rules]. It tells apart the rules of one
+// policy, not of two.
+func (r *Rule) Place() int { return r.place }
 
 // CallerSource is one entry of `callers:`.
 type CallerSource struct {

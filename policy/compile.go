@@ -53,6 +53,9 @@ func (l *loader) compile(c *config) *Policy {
 		k.compileOnce()
 	}
 	p.compileNeeds()
+	if !k.failed() {
+		p.compileSole()
+	}
 	k.compileStore()
 	k.tooMany(Edge)
 	k.tooMany(Application)
@@ -342,6 +345,7 @@ func (k *compiler) build(base Rule, limits []limitAt, name string, r *rule) []*R
 		if i < len(limits) {
 			one.Line = limits[i].at.line
 		}
+		one.place = len(k.p.rules) + i
 		out = append(out, &one)
 	}
 	k.p.rules = append(k.p.rules, out...)
@@ -405,25 +409,39 @@ func (k *compiler) compileLimits() {
 			continue
 		}
 		if off := c.mode == "off" || r.cost.fixed == 0 && r.cost.header == "" && r.cost.program == nil; !off {
-			if k.addressOnly(r) {
-				if r.ofAddress = r.anon; r.ofAddress == nil {
-					r.ofAddress = r.full
-				}
-			}
 			k.target(target{kind: limit, rule: r}, patterns)
 		}
 		k.described = append(k.described, described{c, Application, patterns, r, false})
 	}
 }
 
+// compileSole finds the op of a policy that has just one limit, of which everything
+// but the address is known before a request.
+func (p *Policy) compileSole() {
+	if len(p.targets) != 1 || len(p.always) != 1 || p.targets[0].kind != limit || p.gateway != nil || !p.addressOnly(p.targets[0].rule) {
+		return
+	}
+	t := p.targets[0].rule
+	rules := t.anon
+	if rules == nil {
+		rules = t.full
+	}
+	if len(rules) != 1 || t.shadow {
+		return
+	}
+	if r := rules[0]; !r.Settled() && len(r.NotifyAt) == 0 && !r.Limit.IsMetered() && !slices.Contains(r.Headers, StyleGitHub) {
+		p.sole = &t.ask(nil, r, weir.Key{}, t.cost.fixed, 0)[0]
+	}
+}
+
 // addressOnly reports whether nothing of a request but its address decides what a
 // limit counts.
-func (k *compiler) addressOnly(r *rule) bool {
-	if r.when != nil || r.cost.program != nil || r.cost.header != "" || !r.once.isZero() || len(r.by.forms) == 0 {
+func (p *Policy) addressOnly(r *rule) bool {
+	if r.when != nil || r.cost.program != nil || r.cost.header != "" || !r.once.isZero() || r.needs != 0 || len(r.by.forms) == 0 {
 		return false
 	}
 	f := &r.by.forms[0]
-	return len(f.callers) == 1 && len(f.parts) == 0 && k.p.callers[f.callers[0]].from == fromAddress
+	return len(f.callers) == 1 && len(f.parts) == 0 && p.callers[f.callers[0]].from == fromAddress
 }
 
 // compileAuth comes last: an API key's plan must be one that exists.

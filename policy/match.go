@@ -2,6 +2,7 @@ package policy
 
 import (
 	"net/http"
+	"net/netip"
 	"slices"
 	"strings"
 
@@ -64,10 +65,33 @@ func (p *Policy) Match(a *Attributes) (m Match, err error) {
 	return m, err
 }
 
-// MatchInto is Match with room for its result.
+// MatchInto is Match with room for its result, which must be the zero Match.
 func (p *Policy) MatchInto(m *Match, a *Attributes) error {
-	*m = Match{}
 	return p.match(a, m, nil)
+}
+
+// Sole is the op of a request of which it is known at once, because the policy has
+// one limit, for every path, that counts addresses: it is the only one that
+// [Policy.AppendOps] would append for a caller without records, and is never a
+// shadow's, metered, to be settled or to be told of. The op is shared and must not
+// be changed; its key is the one beside it. It is nil where there may be more, or
+// nothing, or an error.
+func (p *Policy) Sole(a *Attributes) (op *Op, client netip.Addr, key weir.Key) {
+	if p.sole == nil || !usualMethod(a.Method) || !plain(a.Path) || a.Path == "" || a.Path[0] != '/' {
+		return nil, client, key
+	}
+	client = p.addresses.client(a)
+	return p.sole, client, p.addresses.key(client)
+}
+
+// usualMethod reports whether a method is served, as it is written, whatever else
+// the request says.
+func usualMethod(method string) bool {
+	switch method {
+	case http.MethodGet, http.MethodPost, http.MethodPut, http.MethodDelete, http.MethodPatch, http.MethodHead:
+		return true
+	}
+	return false
 }
 
 // match tells tr, unless it is nil, what becomes of every pattern.
@@ -277,6 +301,9 @@ func isPreflight(a *Attributes) bool {
 func (p *Policy) sentKey(a *Attributes) bool {
 	return p.auth.APIKeys != nil && len(a.Header[p.auth.APIKeys.Header]) > 0
 }
+
+// HasEdge reports whether [Policy.AppendEdge] has anything to append.
+func (m *Match) HasEdge() bool { return m.found.edge.n > 0 }
 
 // AppendEdge appends to room, which may be nil, the ops of the edge rules that
 // a request matched. They are to be taken first, from this process's memory.

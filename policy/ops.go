@@ -30,9 +30,6 @@ func (p *Policy) AppendOps(room []Op, m *Match, a *Attributes, id *Identity) ([]
 	if m.found.app.n == 0 && (!m.found.gateway || id.KeyOwner == "") {
 		return room, nil
 	}
-	if len(id.Accounts) == 0 && m.found.addressOnly() {
-		return p.appendAddressOps(room, m), nil
-	}
 	res := resolver{p: p, client: m.Client, header: a.Header, rawQuery: a.RawQuery, id: id, ip: m.found.ip}
 	plan := 0
 	if len(p.plans) > 0 {
@@ -89,33 +86,6 @@ func (p *Policy) AppendOps(room []Op, m *Match, a *Attributes, id *Identity) ([]
 		}
 	}
 	return ops, nil
-}
-
-// addressOnly reports whether all that a request matched counts by its address,
-// whatever else is in it: that was found out when the policy was loaded.
-func (f *matched) addressOnly() bool {
-	for i := range f.app.n {
-		if f.app.at(i).ofAddress == nil {
-			return false
-		}
-	}
-	return !f.gateway
-}
-
-// appendAddressOps appends what such a request asks, of which no caller's record
-// says anything. It is what appOps and resolver.ask would find for it.
-func (p *Policy) appendAddressOps(ops []Op, m *Match) []Op {
-	from := len(ops)
-	if !m.found.ip.Valid() {
-		m.found.ip = p.addresses.key(m.Client)
-	}
-	for i := range m.found.app.n {
-		h := m.found.app.at(i)
-		for _, one := range h.ofAddress {
-			ops = ranked(h.ask(ops, one, m.found.ip, h.cost.fixed, h.by.forms[0].rank), from)
-		}
-	}
-	return ops
 }
 
 // appOps appends the ops of one operation or limit, in their place among those

@@ -91,18 +91,34 @@ func (rs *readings) read(raw string) (err error) {
 // plain reports whether every server reads a path in the same way, as written.
 func plain(raw string) bool {
 	last := byte(0)
-	for i := 0; i < len(raw); i++ {
+	for i := range len(raw) {
 		c := raw[i]
-		switch {
-		case c == '/' && last == '/', c == '.' && last == '/':
-			return false
-		case c == '%', c == '\\', c == ';', 'A' <= c && c <= 'Z', c < ' ', c >= 0x7f:
+		if k := oddities[c]; k != 0 && (k == odd || last == '/') {
 			return false
 		}
 		last = c
 	}
 	return true
 }
+
+// oddities are the bytes that make a path one that servers may read differently:
+// anywhere, or after a slash.
+var oddities = func() (kinds [256]byte) {
+	for c := range kinds {
+		switch c := byte(c); {
+		case c == '/', c == '.':
+			kinds[c] = oddAfterSlash
+		case c == '%', c == '\\', c == ';', 'A' <= c && c <= 'Z', c < ' ', c >= 0x7f:
+			kinds[c] = odd
+		}
+	}
+	return kinds
+}()
+
+const (
+	odd = iota + 1
+	oddAfterSlash
+)
 
 // settle resolves dot segments, drops empty segments except a last one, and
 // folds case.

@@ -72,6 +72,7 @@ type Policy struct {
 	trie    trie
 	targets []target
 	always  []int32 // targets that every path matches
+	sole    *Op     // all that any request asks; see [Policy.Sole]
 
 	gateway      map[string]*rule // by plan
 	gatewayKind  string           // kind of an API key's owner in keys
@@ -122,8 +123,6 @@ type rule struct {
 
 	once     onceSource
 	onceName string // of the operation or the limit
-
-	ofAddress []*Rule // what it asks of every request, by its address; nil where that depends on more
 }
 
 // Load reads, checks and compiles the policy in a file of fsys, which also
