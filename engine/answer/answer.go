@@ -9,6 +9,7 @@
 package answer
 
 import (
+	"slices"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -22,41 +23,55 @@ import (
 // Writer writes answers. It keeps what never changes of a limit. The zero value
 // is ready, and safe for concurrent use.
 type Writer struct {
-	faces atomic.Pointer[map[*policy.Rule]*face]
+	faces atomic.Pointer[[]*face] // by the rule's place
 	mu    sync.Mutex
 	zones zoneCache
 }
 
 // face is what responses show of a limit whatever the decision.
 type face struct {
+	rule     *policy.Rule
 	name     string // as a structured field's string
 	policy   string // the item of RateLimit-Policy
+	left     string // that of RateLimit, up to what is left
 	max      string
 	interval time.Duration // in which a bucket regains one unit; 0 for windows
 	most     int64
+
+	// near are the items of RateLimit for whoever has used one unit, two, and so on,
+	// and is told of more in nearSeconds: callers who stay well below a limit are
+	// told the same time and again.
+	near        [32]string
+	nearSeconds int64
 }
 
-// maxFaces bounds the table: every reload of a policy brings new rules.
-const maxFaces = 1024
-
 func (w *Writer) face(v *engine.Verdict) *face {
-	if v.Limit != v.Rule.Limit && v.Rule.Layer != policy.Edge && v.Limit.String() != v.Rule.Limit.String() {
+	r := v.Rule
+	if v.Limit != r.Limit && r.Layer != policy.Edge && v.Limit.String() != r.Limit.String() {
 		return newFace(v.Limit) // one caller's own limit, or a share, in place of the rule's
 	}
-	if m := w.faces.Load(); m != nil {
-		if f := (*m)[v.Rule]; f != nil {
+	if known := w.faces.Load(); known != nil && r.Place() < len(*known) {
+		if f := (*known)[r.Place()]; f != nil && f.rule == r {
 			return f
 		}
 	}
+	return w.learn(v)
+}
+
+// learn notes the face of a rule in the place of one of an earlier policy.
+func (w *Writer) learn(v *engine.Verdict) *face {
 	f := newFace(v.Limit)
+	f.rule = v.Rule
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	next := map[*policy.Rule]*face{v.Rule: f}
-	if m := w.faces.Load(); m != nil && len(*m) < maxFaces {
-		for k, v := range *m {
-			next[k] = v
-		}
+	var next []*face
+	if known := w.faces.Load(); known != nil {
+		next = slices.Clone(*known)
 	}
+	if n := v.Rule.Place() + 1 - len(next); n > 0 {
+		next = append(next, make([]*face, n)...)
+	}
+	next[v.Rule.Place()] = f
 	w.faces.Store(&next)
 	return f
 }
@@ -76,9 +91,38 @@ func newFace(l weir.Limit) *face {
 	}
 	// Names hold nothing that a string of a structured field would escape.
 	f.name = `"` + l.Name() + `"`
+	f.left = f.name + ";r="
 	f.policy = f.name + ";q=" + strconv.FormatInt(min(f.most, maxInteger), 10) +
 		";w=" + strconv.FormatInt(max(1, engine.Seconds(window)), 10)
+	f.nearSeconds = engine.Seconds(f.interval)
+	for i := range f.near {
+		if left := f.most - 1 - int64(i); left >= 0 {
+			f.near[i] = string(f.appendLeft(nil, left, f.nearSeconds))
+		}
+	}
 	return f
+}
+
+// textOf is the item of RateLimit of a decision that is known.
+func (f *face) textOf(d *weir.Decision) string {
+	seconds := engine.Seconds(f.until(d))
+	if used := uint64(f.most - d.Remaining - 1); used < uint64(len(f.near)) && seconds == f.nearSeconds {
+		return f.near[used]
+	}
+	var room [80]byte
+	return string(f.appendLeft(room[:0], d.Remaining, seconds))
+}
+
+// appendLeft appends the item of RateLimit: how much is left, and the seconds until
+// there is more.
+func (f *face) appendLeft(b []byte, remaining, seconds int64) []byte {
+	b = append(b, f.left...)
+	b = strconv.AppendInt(b, min(remaining, maxInteger), 10)
+	if seconds > 0 {
+		b = append(b, ";t="...)
+		b = strconv.AppendInt(b, min(seconds, maxInteger), 10)
+	}
+	return b
 }
 
 // until is the time until more can be had: of a refusal what Retry-After says,
@@ -131,6 +175,9 @@ func (w *Writer) Decision(o *engine.Outcome) string {
 func shown(v *engine.Verdict) bool {
 	return !v.Shadow && v.Reason != weir.ReasonNotAsked
 }
+
+// onlyIETF reports whether a rule is shown in the default style and no other.
+func onlyIETF(r *policy.Rule) bool { return len(r.Headers) == 1 && r.Headers[0] == policy.StyleIETF }
 
 func has(r *policy.Rule, s policy.HeaderStyle) bool {
 	for _, h := range r.Headers {

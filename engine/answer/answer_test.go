@@ -92,8 +92,10 @@ func TestFacesAreBounded(t *testing.T) {
 		}
 		return &engine.Verdict{Rule: &policy.Rule{Limit: limit}, Decision: weir.Decision{Limit: limit}}
 	}
-	for i := range maxFaces + 10 {
-		w.face(verdict(fmt.Sprintf("quota %d/hour", i+1)))
+	for i := range 1000 { // policies of one rule each, as by reloads
+		if f := w.face(verdict(fmt.Sprintf("quota %d/hour", i+1))); f.most != int64(i+1) {
+			t.Fatalf("a limit of %d has the face of one of %d", i+1, f.most)
+		}
 	}
 	one := verdict("1/s")
 	if first, second := w.face(one), w.face(one); first != second {
@@ -104,8 +106,38 @@ func TestFacesAreBounded(t *testing.T) {
 	if f := w.face(&own); f.max != "5" || w.face(one).max != "1" {
 		t.Errorf("a caller's own limit is shown as %s, the rule's as %s", f.max, w.face(one).max)
 	}
-	if n := len(*w.faces.Load()); n > maxFaces {
+	if n := len(*w.faces.Load()); n != 1 {
 		t.Errorf("%d faces", n)
+	}
+}
+
+// What stands ready is what would be written.
+func TestTextsThatStandReady(t *testing.T) {
+	ready := 0
+	for _, limit := range []string{"10/s", "10/s burst 40", "3/m", "1/h", "1000000/s burst 100000000000", "quota 5/day", "sliding 9/m"} {
+		l, err := weir.ParseLimit(limit)
+		if err != nil {
+			t.Fatal(err)
+		}
+		f := newFace(l)
+		for used := int64(0); used <= min(l.Max(), 50); used++ {
+			for _, reset := range []time.Duration{0, 1, time.Millisecond, time.Second, time.Second + 1, 20 * time.Second, 41 * time.Second, time.Hour} {
+				d := weir.Decision{Limit: l, Allowed: true, Used: used, Remaining: l.Max() - used, ResetAfter: reset}
+				want := fmt.Sprintf("%q;r=%d", l.Name(), d.Remaining)
+				if t := f.until(&d); t > 0 {
+					want += fmt.Sprintf(";t=%d", engine.Seconds(t))
+				}
+				if got := f.textOf(&d); got != want {
+					t.Fatalf("%s, %d used, full in %v: %s, want %s", limit, used, reset, got, want)
+				}
+				if testing.AllocsPerRun(1, func() { f.textOf(&d) }) == 0 {
+					ready++
+				}
+			}
+		}
+	}
+	if ready < 50 {
+		t.Errorf("only %d answers stood ready", ready)
 	}
 }
 

@@ -44,13 +44,31 @@ const LimitFields = "Retry-After, RateLimit, RateLimit-Policy, RateLimit-Limit, 
 // `ietf` lists every enforced limit of the call; the other styles show the one
 // that speaks.
 func (w *Writer) Fields(h map[string][]string, o *engine.Outcome, scratch []string) {
+	if v := o.Speaks(); v != nil && len(o.Verdicts) == 1 && !v.Unknown && onlyIETF(v.Rule) {
+		w.one(h, v, scratch) // as most answers are
+		return
+	}
+	w.all(h, o, scratch)
+}
+
+// one sets the fields of the only limit that was asked, in the default style.
+func (w *Writer) one(h map[string][]string, v *engine.Verdict, scratch []string) {
+	f := w.face(v)
+	if cap(scratch) < 2 {
+		scratch = make([]string, 2)
+	}
+	values := scratch[:2]
+	values[0], values[1] = f.policy, f.textOf(&v.Decision)
+	h[fieldIETFPolicy] = values[0:1:1] // an Add by somebody else copies
+	h[fieldIETF] = values[1:2:2]
+}
+
+// all sets the fields of any outcome.
+func (w *Writer) all(h map[string][]string, o *engine.Outcome, scratch []string) {
 	s := setter{h: h, room: scratch[:0]}
 	w.ietf(&s, o)
 	v := o.Speaks()
-	if v == nil {
-		return
-	}
-	if len(v.Rule.Headers) == 1 && v.Rule.Headers[0] == policy.StyleIETF {
+	if v == nil || onlyIETF(v.Rule) {
 		return
 	}
 	f := w.face(v)
@@ -126,13 +144,7 @@ func (w *Writer) ietf(s *setter, o *engine.Outcome) {
 		if len(left) > 0 {
 			left = append(left, ", "...)
 		}
-		left = append(left, f.name...)
-		left = append(left, ";r="...)
-		left = strconv.AppendInt(left, min(v.Remaining, maxInteger), 10)
-		if t := f.until(&v.Decision); t > 0 {
-			left = append(left, ";t="...)
-			left = strconv.AppendInt(left, min(engine.Seconds(t), maxInteger), 10)
-		}
+		left = f.appendLeft(left, v.Remaining, engine.Seconds(f.until(&v.Decision)))
 	}
 	switch {
 	case n == 0:
