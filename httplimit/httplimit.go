@@ -18,8 +18,8 @@ package httplimit
 import (
 	"context"
 	"net/http"
-	"net/netip"
 	"strings"
+	"time"
 
 	"github.com/weirlabs/weir"
 	"github.com/weirlabs/weir/engine"
@@ -32,6 +32,7 @@ type Middleware struct {
 	engine      *engine.Engine
 	writer      answer.Writer
 	decisionKey any // by which weir.FromContext asks a context
+	peers       peers
 }
 
 // New returns the middleware of an engine.
@@ -60,22 +61,25 @@ func (k *keyOf) Value(key any) any {
 func (m *Middleware) Handler(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		var a policy.Attributes
-		attributes(&a, r)
-		c := &call{Context: r.Context(), m: m, w: w}
+		m.attributes(&a, r)
+		c := &call{r: r, m: m, w: w}
 		m.engine.Decide(r.Context(), &a, &c.outcome)
+		if !c.outcome.Served() {
+			m.refuse(w, &c.outcome, &a)
+			return
+		}
+		carried := c.carried()
 		switch {
-		case !c.outcome.Served():
-			write(w, m.writer.Refusal(&c.outcome, &a))
 		case len(c.outcome.Verdicts) == 0:
-			next.ServeHTTP(w, c.carried(r)) // nothing to show and nothing to settle
+			next.ServeHTTP(w, carried) // nothing to show and nothing to settle
 		case c.outcome.MustSettle():
-			c.serve(next, r)
+			c.serve(next, carried)
 		default:
-			next.ServeHTTP(c.writer(), c.carried(r))
+			next.ServeHTTP(c.writer(), carried)
 			c.finish()
 		}
 		if r.MultipartForm == nil {
-			r.MultipartForm = c.request.MultipartForm // the server removes its files, by the request that it made
+			r.MultipartForm = carried.MultipartForm // the server removes its files, by the request that it made
 		}
 	})
 }
@@ -83,18 +87,18 @@ func (m *Middleware) Handler(next http.Handler) http.Handler {
 // serve runs the handler of a call that is judged by how it ends. A panic is a
 // failure, and goes on; only [http.ErrAbortHandler], by which a proxy says that
 // the client has left, is none: nobody knows what the service did.
-func (c *call) serve(next http.Handler, r *http.Request) {
+func (c *call) serve(next http.Handler, carried *http.Request) {
 	defer func() {
 		v := recover()
 		if v != nil && v != http.ErrAbortHandler && !c.committed {
-			_ = c.outcome.Settle(c.Context, http.StatusInternalServerError) // an error is logged by the engine
+			_ = c.outcome.Settle(c.r.Context(), http.StatusInternalServerError) // an error is logged by the engine
 		}
 		c.outcome.Release()
 		if v != nil {
 			panic(v)
 		}
 	}()
-	next.ServeHTTP(c.writer(), c.carried(r))
+	next.ServeHTTP(c.writer(), carried)
 	c.finish()
 }
 
@@ -104,10 +108,10 @@ func (m *Middleware) Usage() http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		var a policy.Attributes
 		var o engine.Outcome
-		attributes(&a, r)
+		m.attributes(&a, r)
 		body := m.engine.Usage(r.Context(), &a, &o)
 		if !o.Served() {
-			write(w, m.writer.Refusal(&o, &a))
+			m.refuse(w, &o, &a)
 			return
 		}
 		m.writer.Fields(w.Header(), &o, nil)
@@ -138,26 +142,30 @@ func Outcome(ctx context.Context) *engine.Outcome {
 	return nil
 }
 
-// call is all that one request needs, in one allocation. It also is the
-// request's context, so that carrying the decision costs nothing until a
-// handler asks for it.
+// call is all that one request needs, in one allocation. It also is the context
+// of the request as next sees it, so that carrying the decision costs nothing
+// until a handler asks for it.
 type call struct {
-	context.Context // the request's own
-	m               *Middleware
-	w               http.ResponseWriter
-	outcome         engine.Outcome
-	request         http.Request // as next sees it
-	values          [2]string    // of header fields: those of the default style
-	committed       bool         // the response header is written, or as good as
-	late            int32        // the status of an answer whose real status or cost is still to come, as a trailer
+	r         *http.Request // as it came
+	m         *Middleware
+	w         http.ResponseWriter
+	outcome   engine.Outcome
+	values    [2]string    // of header fields: those of the default style
+	committed bool         // the response header is written, or as good as
+	request   http.Request // as next sees it
+	late      int32        // the status of an answer whose real status or cost is still to come, as a trailer
 }
 
 // carried is the request with this call as its context. The copy lies in the
 // call, so that it needs no memory of its own.
-func (c *call) carried(r *http.Request) *http.Request {
-	c.request = *r.WithContext(c)
+func (c *call) carried() *http.Request {
+	c.request = *c.r.WithContext(c)
 	return &c.request
 }
+
+func (c *call) Deadline() (time.Time, bool) { return c.r.Context().Deadline() }
+func (c *call) Done() <-chan struct{}       { return c.r.Context().Done() }
+func (c *call) Err() error                  { return c.r.Context().Err() }
 
 type callKey struct{}
 
@@ -172,44 +180,34 @@ func (c *call) Value(key any) any {
 			return d
 		}
 	}
-	return c.Context.Value(key)
+	return c.r.Context().Value(key)
 }
 
 // attributes turns a request into what a policy sees of it.
-func attributes(a *policy.Attributes, r *http.Request) {
-	a.Method = strings.ToUpper(r.Method) // a service that reads `post` as POST must not be reached uncounted
+func (m *Middleware) attributes(a *policy.Attributes, r *http.Request) {
+	a.Method = r.Method
 	a.Host = r.Host
 	a.Path = path(r)
 	a.RawQuery = r.URL.RawQuery
 	a.Header = r.Header
-	a.Peer = peer(r.RemoteAddr)
+	a.Peer = m.peers.of(r.RemoteAddr)
 }
 
 // path is the request's path as it came, escapes and all.
 func path(r *http.Request) string {
 	if strings.HasPrefix(r.RequestURI, "/") {
-		p, _, _ := strings.Cut(r.RequestURI, "?")
-		return p
+		if i := strings.IndexByte(r.RequestURI, '?'); i >= 0 {
+			return r.RequestURI[:i]
+		}
+		return r.RequestURI
 	}
 	// An absolute request target, or a request that no server has read.
 	return r.URL.EscapedPath()
 }
 
-// peer is the address of HOST:PORT, as the server writes it, or of HOST.
-func peer(remote string) netip.Addr {
-	host := remote
-	if i := strings.LastIndexByte(remote, ':'); i > 0 && (remote[i-1] == ']' || strings.IndexByte(remote, ':') == i) {
-		host = remote[:i]
-	}
-	if len(host) > 1 && host[0] == '[' && host[len(host)-1] == ']' {
-		host = host[1 : len(host)-1]
-	}
-	a, _ := netip.ParseAddr(host) // the zero address of a Unix socket is nobody's
-	return a
-}
-
-// write sends an answer of weir's own.
-func write(w http.ResponseWriter, r answer.Response) {
+// refuse sends an answer of weir's own.
+func (m *Middleware) refuse(w http.ResponseWriter, o *engine.Outcome, a *policy.Attributes) {
+	r := m.writer.Refusal(o, a)
 	h := w.Header()
 	for name, values := range r.Header {
 		h[name] = values

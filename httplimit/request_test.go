@@ -6,18 +6,22 @@ import (
 	"testing"
 )
 
-func TestPeer(t *testing.T) {
+func TestAddressOfAPeer(t *testing.T) {
+	var known peers
 	for remote, want := range map[string]string{
 		"192.0.2.1:1234": "192.0.2.1", "192.0.2.1": "192.0.2.1",
 		"[2001:db8::1]:1234": "2001:db8::1", "[2001:db8::1]": "2001:db8::1", "2001:db8::1": "2001:db8::1",
 		"[::ffff:192.0.2.1]:80": "::ffff:192.0.2.1", "[fe80::1%eth0]:80": "fe80::1%eth0",
+		"192.0.2.2:1234": "192.0.2.2", // ends as the first
 	} {
-		if got := peer(remote); got != netip.MustParseAddr(want) {
-			t.Errorf("%s: %s, want %s", remote, got, want)
+		for range 2 { // read, and remembered
+			if got := known.of(remote); got != netip.MustParseAddr(want) {
+				t.Errorf("%s: %s, want %s", remote, got, want)
+			}
 		}
 	}
 	for _, remote := range []string{"", "@", ":80", "[]:80", "[", "shop:80", "192.0.2.1:80:80", "1.2.3"} {
-		if got := peer(remote); got.IsValid() {
+		if got := known.of(remote); got.IsValid() {
 			t.Errorf("%q: %s", remote, got)
 		}
 	}

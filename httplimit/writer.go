@@ -31,19 +31,27 @@ var (
 // writer picks the one that can do what the server's can.
 func (c *call) writer() http.ResponseWriter {
 	p := plain{c}
-	if _, ok := c.w.(http.Flusher); !ok {
-		return p
-	}
-	if _, ok := c.w.(http.Hijacker); ok {
-		if _, ok := c.w.(io.ReaderFrom); ok {
-			return http1{hijacker{flusher{p}}}
-		}
+	switch c.w.(type) {
+	case interface {
+		http.Flusher
+		http.Hijacker
+		io.ReaderFrom
+	}:
+		return http1{hijacker{flusher{p}}}
+	case interface {
+		http.Flusher
+		http.Hijacker
+	}:
 		return hijacker{flusher{p}}
-	}
-	if _, ok := c.w.(http.Pusher); ok {
+	case interface {
+		http.Flusher
+		http.Pusher
+	}:
 		return http2{flusher{p}}
+	case http.Flusher:
+		return flusher{p}
 	}
-	return flusher{p}
+	return p
 }
 
 // Unwrap serves http.ResponseController.
@@ -131,7 +139,7 @@ func (c *call) judge(h http.Header, status int) {
 		return
 	}
 	// An error is logged by the engine: the answer is the service's either way.
-	_ = c.outcome.SettleBy(c.Context, status, h.Get)
+	_ = c.outcome.SettleBy(c.r.Context(), status, h.Get)
 }
 
 // finish ends a call whose handler returned.
@@ -155,5 +163,5 @@ func (c *call) finish() {
 		}
 		status = answer.StatusOfGRPC(code)
 	}
-	_ = c.outcome.SettleBy(c.Context, status, trailer)
+	_ = c.outcome.SettleBy(c.r.Context(), status, trailer)
 }
