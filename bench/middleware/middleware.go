@@ -4,11 +4,13 @@
 package middleware
 
 import (
+	"fmt"
 	"io"
 	"log/slog"
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"testing/fstest"
 	"time"
 
 	"github.com/go-chi/httprate"
@@ -27,6 +29,7 @@ import (
 // The names that bars refer to.
 const (
 	Weir = "weir httplimit"
+	More = "weir httplimit, a policy of four rules"
 	Bare = "bare handler"
 )
 
@@ -54,6 +57,7 @@ func Peers() []Peer {
 	return []Peer{
 		{Bare, func(_ inproc.Limit, next http.Handler) (http.Handler, error) { return next, nil }},
 		{Weir, weir},
+		{More, more},
 		{"go-chi/httprate", func(l inproc.Limit, next http.Handler) (http.Handler, error) {
 			return httprate.LimitBy(l.Burst, window(l), func(r *http.Request) (string, error) {
 				ip, _, err := net.SplitHostPort(r.RemoteAddr)
@@ -99,6 +103,34 @@ func weir(l inproc.Limit, next http.Handler) (http.Handler, error) {
 	if err != nil {
 		return nil, err
 	}
+	return behind(p, next)
+}
+
+// more has an exemption, an edge rule that each request meets, and two limits that
+// go by the path, of which one applies.
+func more(l inproc.Limit, next http.Handler) (http.Handler, error) {
+	limit, err := inproc.WeirLimit(l)
+	if err != nil {
+		return nil, err
+	}
+	text := fmt.Sprintf(`weir: 1
+exempt:
+  - {name: probes, path: /healthz}
+edge:
+  - {name: everybody, by: ip, limit: %[1]s}
+application:
+  limits:
+    - {name: things, match: GET /v1/things, by: ip, limit: %[1]s}
+    - {name: sign-in, match: POST /v1/sign-in, by: ip, limit: 5/m}
+`, limit)
+	p, err := policy.Load(fstest.MapFS{"weir.yaml": {Data: []byte(text)}}, "weir.yaml", policy.Options{})
+	if err != nil {
+		return nil, err
+	}
+	return behind(p, next)
+}
+
+func behind(p *policy.Policy, next http.Handler) (http.Handler, error) {
 	e, err := engine.New(engine.Options{
 		Policy: p, Store: memstore.New(memstore.Options{}), Logger: slog.New(slog.NewTextHandler(io.Discard, nil)),
 	})
