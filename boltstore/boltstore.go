@@ -247,12 +247,20 @@ func (s *Store) Warnings() (list []string) {
 // Close writes what is not in the file yet and gives the file free. An error
 // means that the file may lack the takes of the last second.
 func (s *Store) Close() error {
-	if is := s.broken.Load(); is != nil && is.error == errClosed {
+	if s.closed() != nil {
 		return nil
 	}
 	err := s.stopWriter()
 	s.broken.Store(&brokenness{errClosed})
 	return errors.Join(err, s.db.Close())
+}
+
+// closed is errClosed after Close.
+func (s *Store) closed() error {
+	if err := s.broken.Load(); err != nil && err.error == errClosed {
+		return errClosed
+	}
+	return nil
 }
 
 // Stats is a count of what a Store holds and has done.

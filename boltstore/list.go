@@ -14,8 +14,8 @@ var _ weir.Lister = (*Store)(nil)
 // with the store's prefix without it. It takes a shard's lock for as long as it
 // looks at some of its items, so that callers hardly wait.
 func (s *Store) ListKeys(_ context.Context, prefix, cursor string, max int) (keys []weir.Key, next string, err error) {
-	if err := s.broken.Load(); err != nil && err.error == errClosed {
-		return nil, "", errClosed
+	if err := s.closed(); err != nil {
+		return nil, "", err
 	}
 	keys, next, err = table.List(len(s.shards), func(i int, do func(*table.Table)) {
 		sh := &s.shards[i]

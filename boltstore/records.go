@@ -90,13 +90,6 @@ func (s *Store) Get(_ context.Context, key string) (value []byte, version string
 	return append([]byte{}, r.value...), r.text(), nil
 }
 
-func (s *Store) closed() error {
-	if err := s.broken.Load(); err != nil && err.error == errClosed {
-		return errClosed
-	}
-	return nil
-}
-
 // readRecord reads a stored value; an absent one is none, and so is one that is
 // not what was written.
 func readRecord(key, value []byte) (record, bool) {

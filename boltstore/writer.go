@@ -159,9 +159,7 @@ func (s *Store) flush() error {
 	s.mu.Unlock()
 
 	began := time.Now()
-	if b.err = s.dead(); b.err == nil {
-		b.err = s.judge(s.commit(b.puts))
-	}
+	b.err = s.judge(s.commit(b.puts))
 	s.lastTook = time.Since(began)
 	s.mu.Lock()
 	s.expect = b.size + s.next.size
@@ -207,48 +205,46 @@ func (s *Store) transact(steps []step, puts []*put, over []string) error {
 	var from, to int
 	var now int64
 	s.list = s.list[:0]
-	err := guarded(func() error {
-		return s.db.Update(func(tx *bolt.Tx) (err error) {
-			if t, err = begin(tx); err != nil {
+	err := s.db.Update(func(tx *bolt.Tx) (err error) {
+		if t, err = begin(tx); err != nil {
+			return err
+		}
+		words := s.words[:0]
+		for _, is := range steps {
+			var p packed
+			words, p = s.encode(words, is)
+			s.list = append(s.list, p)
+		}
+		if s.words = words; cap(words) > maxWords {
+			s.words = nil
+		}
+		for _, p := range s.list {
+			if err := t.put(bucketItems, numberKey(p.number), p.payload); err != nil {
 				return err
 			}
-			words := s.words[:0]
-			for _, is := range steps {
-				var p packed
-				words, p = s.encode(words, is)
-				s.list = append(s.list, p)
-			}
-			if s.words = words; cap(words) > maxWords {
-				s.words = nil
-			}
-			for _, p := range s.list {
-				if err := t.put(bucketItems, numberKey(p.number), p.payload); err != nil {
-					return err
-				}
-			}
-			var newNames []name
-			from, newNames = s.names.unsaved()
-			to = from + len(newNames)
-			for i, n := range newNames {
-				if err := t.put(bucketNames, numberKey(uint32(from+i)), []byte(n.text)); err != nil {
-					return err
-				}
-			}
-			now = s.clock.now()
-			for _, p := range puts {
-				if err := p.do(t, now); err != nil {
-					return err
-				}
-			}
-			if err := t.expire(over, now); err != nil {
+		}
+		var newNames []name
+		from, newNames = s.names.unsaved()
+		to = from + len(newNames)
+		for i, n := range newNames {
+			if err := t.put(bucketNames, numberKey(uint32(from+i)), []byte(n.text)); err != nil {
 				return err
 			}
-			if t.changes == 0 {
-				return errNothing
+		}
+		now = s.clock.now()
+		for _, p := range puts {
+			if err := p.do(t, now); err != nil {
+				return err
 			}
-			t.head.seen = now
-			return t.head.save(tx)
-		})
+		}
+		if err := t.expire(over, now); err != nil {
+			return err
+		}
+		if t.changes == 0 {
+			return errNothing
+		}
+		t.head.seen = now
+		return t.head.save(tx)
 	})
 	if err != nil && !errors.Is(err, errNothing) {
 		return err
@@ -351,15 +347,6 @@ func (s *Store) judge(err error) error {
 	}
 	s.broken.Store(&brokenness{err})
 	return err
-}
-
-// dead is why nothing will be written any more.
-func (s *Store) dead() error {
-	var damage *DamageError
-	if is := s.broken.Load(); is != nil && errors.As(is.error, &damage) {
-		return is.error
-	}
-	return nil
 }
 
 // sweep looks at some of the items, so that those which mean nothing any more
