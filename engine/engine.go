@@ -7,7 +7,8 @@
 // the caller is identified, and everything else that the policy holds against
 // this request is taken in one call to the store, all of it or nothing. The
 // answer is an [Outcome], the same for every edge; package engine/answer turns
-// it into header fields and bodies.
+// it into header fields and bodies. A policy of one limit, by address, has a
+// shorter way, which says the same.
 //
 // The engine keeps no counters of its own. [Engine.Reload] therefore swaps one
 // policy for the next while requests go on, and nobody's balance changes.
