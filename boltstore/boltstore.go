@@ -92,14 +92,11 @@ type Store struct {
 	db      *file
 	one     bool // whether the file had one whole root only
 	records records
-	broken  atomic.Pointer[brokenness] // why nothing can be taken now
+	broken  atomic.Pointer[error] // why nothing can be taken now
 	dropped atomic.Uint64
 	evicted atomic.Uint64
 	writer
 }
-
-// brokenness is an error that an atomic pointer can hold.
-type brokenness struct{ error }
 
 var (
 	_ weir.Store   = (*Store)(nil)
@@ -184,8 +181,8 @@ func (s *Store) Apply(ctx context.Context, item weir.Key, tries []weir.Write, st
 	if err := ctx.Err(); err != nil {
 		return -1, 0, err
 	}
-	if err := s.broken.Load(); err != nil && (len(tries) > 0 || err.error == errClosed) {
-		return -1, 0, err.error
+	if err := s.broken.Load(); err != nil && (len(tries) > 0 || *err == errClosed) {
+		return -1, 0, *err
 	}
 	applied = -1
 	sh := s.shard(item)
@@ -251,13 +248,13 @@ func (s *Store) Close() error {
 		return nil
 	}
 	err := s.stopWriter()
-	s.broken.Store(&brokenness{errClosed})
+	s.broken.Store(&errClosed)
 	return errors.Join(err, s.db.Close())
 }
 
 // closed is errClosed after Close.
 func (s *Store) closed() error {
-	if err := s.broken.Load(); err != nil && err.error == errClosed {
+	if err := s.broken.Load(); err != nil && *err == errClosed {
 		return errClosed
 	}
 	return nil

@@ -139,7 +139,7 @@ func (f *file) reopen() error {
 // Close makes both roots the same, so that a file at rest loses nothing when one
 // of them is damaged, and gives the file free.
 func (f *file) Close() error {
-	if f.lost == nil && f.uneven {
+	if f.uneven {
 		// When it fails the roots differ by what was written last, as in use.
 		_ = f.Update(func(*bolt.Tx) error { return nil })
 	}

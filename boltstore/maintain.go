@@ -116,7 +116,7 @@ func Compact(path string) (before, after int64, err error) {
 	if err = s.stopWriter(); err == nil {
 		err = s.db.replace(old)
 	}
-	s.broken.Store(&brokenness{errClosed})
+	s.broken.Store(&errClosed)
 	if err = errors.Join(err, s.db.release()); err != nil {
 		return 0, 0, err
 	}

@@ -143,7 +143,7 @@ func (s *Store) Put(ctx context.Context, key string, value []byte, ifVersion str
 		return fmt.Errorf("boltstore: a record needs a key of 1 to %d bytes and a value of at most %d, and has %d and %d", maxRecordKey, maxRecord, len(key), len(value))
 	}
 	if err := s.broken.Load(); err != nil {
-		return err.error
+		return *err
 	}
 	p := &put{key: s.prefix + key, value: bytes.Clone(value), ifVersion: ifVersion}
 	if !expiresAt.IsZero() {

@@ -328,7 +328,8 @@ func (h *head) counter(bucket []byte) *uint64 {
 
 // stall makes takes fail while a commit hangs.
 func (s *Store) stall() {
-	s.broken.CompareAndSwap(nil, &brokenness{writeError(s.path, errStalled)})
+	err := writeError(s.path, errStalled)
+	s.broken.CompareAndSwap(nil, &err)
 }
 
 var errStalled = errors.New("the disk has not answered for five seconds")
@@ -345,7 +346,7 @@ func (s *Store) judge(err error) error {
 	} else {
 		err = writeError(s.path, err)
 	}
-	s.broken.Store(&brokenness{err})
+	s.broken.Store(&err)
 	return err
 }
 
