@@ -68,18 +68,17 @@ func (m *Middleware) Handler(next http.Handler) http.Handler {
 			m.refuse(w, &c.outcome, &a)
 			return
 		}
-		carried := c.carried()
 		switch {
 		case len(c.outcome.Verdicts) == 0:
-			next.ServeHTTP(w, carried) // nothing to show and nothing to settle
+			next.ServeHTTP(w, c.carried(c)) // nothing to show and nothing to settle
 		case c.outcome.MustSettle():
-			c.serve(next, carried)
+			c.serve(next)
 		default:
-			next.ServeHTTP(c.writer(), carried)
+			next.ServeHTTP(c.writer(), c.carried(c))
 			c.finish()
 		}
 		if r.MultipartForm == nil {
-			r.MultipartForm = carried.MultipartForm // the server removes its files, by the request that it made
+			r.MultipartForm = c.request.MultipartForm // the server removes its files, by the request that it made
 		}
 	})
 }
@@ -87,7 +86,7 @@ func (m *Middleware) Handler(next http.Handler) http.Handler {
 // serve runs the handler of a call that is judged by how it ends. A panic is a
 // failure, and goes on; only [http.ErrAbortHandler], by which a proxy says that
 // the client has left, is none: nobody knows what the service did.
-func (c *call) serve(next http.Handler, carried *http.Request) {
+func (c *call) serve(next http.Handler) {
 	defer func() {
 		v := recover()
 		if v != nil && v != http.ErrAbortHandler && !c.committed {
@@ -98,7 +97,7 @@ func (c *call) serve(next http.Handler, carried *http.Request) {
 			panic(v)
 		}
 	}()
-	next.ServeHTTP(c.writer(), carried)
+	next.ServeHTTP(c.writer(), c.carried(c.settling()))
 	c.finish()
 }
 
@@ -156,10 +155,10 @@ type call struct {
 	late      int32        // the status of an answer whose real status or cost is still to come, as a trailer
 }
 
-// carried is the request with this call as its context. The copy lies in the
-// call, so that it needs no memory of its own.
-func (c *call) carried() *http.Request {
-	c.request = *c.r.WithContext(c)
+// carried is the request with a context of this call's. The copy lies in the call,
+// so that it needs no memory of its own.
+func (c *call) carried(ctx context.Context) *http.Request {
+	c.request = *c.r.WithContext(ctx)
 	return &c.request
 }
 
@@ -181,6 +180,31 @@ func (c *call) Value(key any) any {
 		}
 	}
 	return c.r.Context().Value(key)
+}
+
+// settling is the context of a call whose outcome changes while the handler runs,
+// and may be asked by goroutines that it has left behind: the decision is the one
+// under which it began.
+type settling struct {
+	*call
+	began weir.Decision
+	known bool
+}
+
+func (c *call) settling() *settling {
+	s := &settling{call: c}
+	s.began, s.known = c.outcome.Decision()
+	return s
+}
+
+func (s *settling) Value(key any) any {
+	switch {
+	case key != s.m.decisionKey:
+		return s.call.Value(key)
+	case s.known:
+		return s.began
+	}
+	return s.r.Context().Value(key)
 }
 
 // attributes turns a request into what a policy sees of it.

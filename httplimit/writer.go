@@ -101,9 +101,21 @@ func (w hijacker) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	return conn, rw, err
 }
 
-func (w http1) ReadFrom(src io.Reader) (int64, error) {
-	w.c.commit(http.StatusOK)
-	return w.c.w.(io.ReaderFrom).ReadFrom(src)
+// ReadFrom leaves the first bytes to Write, as the server does: of a source that
+// has none nothing is written, and the status is still to come.
+func (w http1) ReadFrom(src io.Reader) (n int64, err error) {
+	if !w.c.committed {
+		const sniffed = 512 // by the server, for Content-Type
+		switch n, err = io.CopyN(w.plain, src, sniffed); err {
+		case nil:
+		case io.EOF:
+			return n, nil
+		default:
+			return n, err
+		}
+	}
+	rest, err := w.c.w.(io.ReaderFrom).ReadFrom(src)
+	return n + rest, err
 }
 
 func (w http2) Push(target string, o *http.PushOptions) error {

@@ -13,7 +13,9 @@ import (
 	"net/http/httputil"
 	"net/url"
 	"strings"
+	"sync"
 	"testing"
+	"testing/iotest"
 	"testing/synctest"
 
 	"github.com/weirlabs/weir"
@@ -368,5 +370,88 @@ func TestCase_B244_AProxiedUpgradeShowsItsLimit(t *testing.T) {
 	}
 	if got := left(g); got != "8" {
 		t.Errorf("%s left, want 8", got)
+	}
+}
+
+// Copying from a source that has nothing writes no header, so the status is still
+// to come, and is what the call is judged by.
+func TestACopyOfNothingIsNoAnswerYet(t *testing.T) {
+	big := strings.Repeat("x", 100_000)
+	g := newGate(t, counted, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		var src io.Reader
+		switch r.URL.Path {
+		case "/broken":
+			src = iotest.ErrReader(errors.New("the source broke"))
+		case "/empty":
+			src = struct{ io.Reader }{strings.NewReader("")}
+		case "/breaks":
+			src = io.MultiReader(strings.NewReader("begun"), iotest.ErrReader(errors.New("the source broke")))
+		case "/big":
+			src = struct{ io.Reader }{strings.NewReader(big)}
+		default:
+			return
+		}
+		if n, err := io.Copy(w, src); err != nil || n == 0 {
+			w.WriteHeader(http.StatusBadGateway) // of an answer that has begun it changes nothing
+		}
+	}))
+	server := httptest.NewServer(g)
+	defer server.Close()
+	server.Config.ErrorLog = log.New(io.Discard, "", 0)
+	for _, c := range []struct {
+		path   string
+		status int
+		body   string
+		left   string
+	}{
+		{"/broken", 502, "", "9"}, {"/empty", 502, "", "8"}, {"/breaks", 200, "begun", "6"}, {"/big", 200, big, "4"},
+	} {
+		r, _ := http.NewRequest("GET", server.URL+c.path, nil)
+		r.Header.Set("Test-Sub", "a")
+		res, err := server.Client().Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		body, err := io.ReadAll(res.Body)
+		res.Body.Close()
+		if res.StatusCode != c.status || string(body) != c.body || err != nil || res.Header.Get("RateLimit") == "" {
+			t.Errorf("%s: status %d, %d bytes, %v, %v", c.path, res.StatusCode, len(body), err, res.Header)
+		}
+		if got := left(g); got != c.left {
+			t.Errorf("%s: then %s left, want %s", c.path, got, c.left)
+		}
+	}
+}
+
+// What a handler leaves running may ask for the decision while the call is settled:
+// it finds the one under which the handler began.
+func TestADecisionIsTheSameWhileACallIsSettled(t *testing.T) {
+	var asking sync.WaitGroup
+	settled := make(chan struct{})
+	g := newGate(t, counted, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		first, ok := weir.FromContext(r.Context())
+		if !ok {
+			t.Error("no decision")
+		}
+		asking.Go(func() {
+			for over := false; !over; {
+				select {
+				case <-settled:
+					over = true
+				default:
+				}
+				if d, ok := weir.FromContext(r.Context()); !ok || d != first {
+					t.Errorf("%+v, %v, at first %+v", d, ok, first)
+					return
+				}
+			}
+		})
+		w.WriteHeader(http.StatusInternalServerError)
+	}))
+	for range 20 {
+		settled = make(chan struct{})
+		g.send("GET", "/ok", "Test-Sub", "a")
+		close(settled)
+		asking.Wait()
 	}
 }

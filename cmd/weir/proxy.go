@@ -186,7 +186,7 @@ func runProxy(cmd *cobra.Command, c *common, f *proxyFlags) (err error) {
 	for _, h := range hints {
 		c.say("%s", h)
 	}
-	c.say("try: for i in $(seq 12); do curl -s -o /dev/null -w '%%{http_code}\\n' %s/; done", s.url())
+	c.say("try: for i in $(seq %d); do curl -s -o /dev/null -w '%%{http_code}\\n' %s/; done", tries(p), s.url())
 	stopReload := s.followPolicy(ctx)
 	err = s.serve(ctx)
 	stopReload()
@@ -194,6 +194,16 @@ func runProxy(cmd *cobra.Command, c *common, f *proxyFlags) (err error) {
 		return errInterrupted
 	}
 	return err
+}
+
+// tries is how many requests show a refusal by the smallest limit of a policy, where
+// that can be tried by hand: some more than it holds, since it refills meanwhile.
+func tries(p *policy.Policy) int64 {
+	n := int64(60)
+	for _, r := range p.Rules() {
+		n = min(n, 2*r.Limit.Max()+2)
+	}
+	return max(n, 12)
 }
 
 // policySource says where the policy comes from: --limit or the file.
