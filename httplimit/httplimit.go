@@ -70,11 +70,11 @@ func (m *Middleware) Handler(next http.Handler) http.Handler {
 		}
 		switch {
 		case len(c.outcome.Verdicts) == 0:
-			next.ServeHTTP(w, c.carried(c)) // nothing to show and nothing to settle
+			next.ServeHTTP(w, c.carried()) // nothing to show and nothing to settle
 		case c.outcome.MustSettle():
 			c.serve(next)
 		default:
-			next.ServeHTTP(c.writer(), c.carried(c))
+			next.ServeHTTP(c.writer(), c.carried())
 			c.finish()
 		}
 		if r.MultipartForm == nil {
@@ -97,7 +97,8 @@ func (c *call) serve(next http.Handler) {
 			panic(v)
 		}
 	}()
-	next.ServeHTTP(c.writer(), c.carried(c.settling()))
+	c.request = *c.r.WithContext(c.settling())
+	next.ServeHTTP(c.writer(), &c.request)
 	c.finish()
 }
 
@@ -155,10 +156,10 @@ type call struct {
 	late      int32        // the status of an answer whose real status or cost is still to come, as a trailer
 }
 
-// carried is the request with a context of this call's. The copy lies in the call,
+// carried is the request with this call as its context. The copy lies in the call,
 // so that it needs no memory of its own.
-func (c *call) carried(ctx context.Context) *http.Request {
-	c.request = *c.r.WithContext(ctx)
+func (c *call) carried() *http.Request {
+	c.request = *c.r.WithContext(c)
 	return &c.request
 }
 
