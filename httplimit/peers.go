@@ -4,24 +4,18 @@ import (
 	"encoding/binary"
 	"net/netip"
 	"strings"
-	"sync/atomic"
+
+	"github.com/weirlabs/weir/internal/recent"
 )
 
-// peers remembers the addresses of connections: all requests of one have the
-// same RemoteAddr, and reading it anew each time would cost more than counting.
-// It is bounded, and exact: what another connection has pushed out is read again.
-// The zero value is ready.
+// peers remembers the addresses of connections: all requests of one have the same
+// RemoteAddr, and reading it anew each time would cost more than counting.
 type peers struct {
-	places [1 << peerBits]atomic.Pointer[peer]
+	recent.Table[string, netip.Addr]
 }
 
-// peerBits make 512 places, which take some 60 KiB when all are in use.
-const peerBits = 9
-
-type peer struct {
-	remote string
-	addr   netip.Addr
-}
+// maxRemote bounds what is remembered of one connection: what a server writes is shorter.
+const maxRemote = 64
 
 // of is the address of HOST:PORT, as the server writes it, or of HOST.
 func (p *peers) of(remote string) netip.Addr {
@@ -29,19 +23,14 @@ func (p *peers) of(remote string) netip.Addr {
 	if n < 8 || n > maxRemote {
 		return addrOf(remote)
 	}
-	// The end holds the port, which tells one's neighbours apart.
-	const odd = 0x9e3779b97f4a7c15 // 2^64 over the golden ratio
-	place := &p.places[binary.LittleEndian.Uint64([]byte(remote[n-8:]))*odd>>(64-peerBits)]
-	known := place.Load()
-	if known == nil || known.remote != remote {
-		known = &peer{strings.Clone(remote), addrOf(remote)}
-		place.Store(known)
+	end := binary.LittleEndian.Uint64([]byte(remote[n-8:])) // with the port, which tells one's neighbours apart
+	if a, ok := p.Find(end, remote); ok {
+		return a
 	}
-	return known.addr
+	a := addrOf(remote)
+	p.Keep(end, strings.Clone(remote), a)
+	return a
 }
-
-// maxRemote bounds what is remembered of one connection: what a server writes is shorter.
-const maxRemote = 64
 
 // addrOf is the address of HOST:PORT, as the server writes it, or of HOST.
 func addrOf(remote string) netip.Addr {

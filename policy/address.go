@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"encoding/binary"
 	"net/netip"
 	"strings"
 
@@ -103,16 +104,21 @@ func (d *addressing) appendID(b []byte, a netip.Addr) []byte {
 }
 
 // key is the key that NewKey makes of an address, of which it would escape nothing.
+// Most calls are of somebody who has just called, and whose key is at hand.
 func (d *addressing) key(a netip.Addr) weir.Key {
-	place := d.recent.place(a)
-	if k := place.Load(); k != nil && k.addr == a {
-		return k.key
+	b := a.As16()
+	hash := binary.BigEndian.Uint64(b[:8])*spread ^ binary.BigEndian.Uint64(b[8:])
+	if k, ok := d.recent.Find(hash, a); ok {
+		return k
 	}
 	var room [48]byte
-	k := &keyed{a, plan.KeyFromText(string(d.appendID(append(room[:0], addressKind+"#"...), a)))}
-	place.Store(k)
-	return k.key
+	k := plan.KeyFromText(string(d.appendID(append(room[:0], addressKind+"#"...), a)))
+	d.recent.Keep(hash, a, k)
+	return k
 }
+
+// spread moves the network of an IPv6 address over all bits, so that it differs from its host.
+const spread = 0x9e3779b97f4a7c15
 
 // normalHost is a host as it is compared: in lower case, without a port and
 // without a final dot.

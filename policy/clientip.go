@@ -4,6 +4,9 @@ import (
 	"net/netip"
 
 	"github.com/gaissmai/bart"
+
+	"github.com/weirlabs/weir"
+	"github.com/weirlabs/weir/internal/recent"
 )
 
 // addressing says how the caller's address is found and how it is written in
@@ -13,7 +16,7 @@ type addressing struct {
 	hops    int        // how many proxies report one each; 0: as many as are trusted
 	v6      int        // bits of an IPv6 address that tell callers apart
 	nat64   []netip.Prefix
-	recent  recent
+	recent  recent.Table[netip.Addr, weir.Key] // keys
 }
 
 // usualPrefix is what one subscriber has at most providers.

@@ -32,7 +32,7 @@ const (
 
 // edgeMay holds engine with what is below it, where the answers of every edge
 // are written.
-var edgeMay = []string{".", "policy", "engine/..."}
+var edgeMay = []string{".", "policy", "engine/...", "internal/recent"}
 
 var layers = []layer{
 	{".", []string{"internal/plan", "internal/pipeline"}, true, whyCore, fixCore},
@@ -45,7 +45,8 @@ var layers = []layer{
 	{"redisstore", []string{".", "internal/plan"}, false, whyStore, fixStore},
 	{"boltstore", []string{".", "internal/plan", "internal/table"}, false, whyStore, fixStore},
 
-	{"policy", []string{".", "internal/plan"}, false,
+	{"internal/recent", nil, true, "a table knows nothing of what it holds", "hand it the key and its hash"},
+	{"policy", []string{".", "internal/plan", "internal/recent"}, false,
 		"a policy is pure: a document and the attributes of a request in, operations out",
 		"hand what is needed to the policy as an interface or an fs.FS; what runs belongs into engine"},
 	{"engine", []string{".", "policy", "memstore", "internal/..."}, false,
