@@ -103,14 +103,31 @@ func newFace(l weir.Limit) *face {
 	return f
 }
 
-// textOf is the item of RateLimit of a decision that is known.
-func (f *face) textOf(d *weir.Decision) string {
+// text is the item of RateLimit of a decision that is known.
+func (f *face) text(d *weir.Decision) string {
 	seconds := engine.Seconds(f.until(d))
-	if used := uint64(f.most - d.Remaining - 1); used < uint64(len(f.near)) && seconds == f.nearSeconds {
-		return f.near[used]
+	if ready := f.ready(d.Remaining, seconds); ready != "" {
+		return ready
 	}
 	var room [80]byte
 	return string(f.appendLeft(room[:0], d.Remaining, seconds))
+}
+
+// append appends what text returns.
+func (f *face) append(b []byte, d *weir.Decision) []byte {
+	seconds := engine.Seconds(f.until(d))
+	if ready := f.ready(d.Remaining, seconds); ready != "" {
+		return append(b, ready...)
+	}
+	return f.appendLeft(b, d.Remaining, seconds)
+}
+
+// ready is the item of RateLimit if it is one of f.near, else "".
+func (f *face) ready(remaining, seconds int64) string {
+	if used := uint64(f.most - remaining - 1); used < uint64(len(f.near)) && seconds == f.nearSeconds {
+		return f.near[used]
+	}
+	return ""
 }
 
 // appendLeft appends the item of RateLimit: how much is left, and the seconds until

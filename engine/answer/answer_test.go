@@ -127,10 +127,10 @@ func TestTextsThatStandReady(t *testing.T) {
 				if t := f.until(&d); t > 0 {
 					want += fmt.Sprintf(";t=%d", engine.Seconds(t))
 				}
-				if got := f.textOf(&d); got != want {
-					t.Fatalf("%s, %d used, full in %v: %s, want %s", limit, used, reset, got, want)
+				if got, appended := f.text(&d), string(f.append([]byte("a, "), &d)); got != want || appended != "a, "+want {
+					t.Fatalf("%s, %d used, full in %v: %s and %s, want %s", limit, used, reset, got, appended, want)
 				}
-				if testing.AllocsPerRun(1, func() { f.textOf(&d) }) == 0 {
+				if testing.AllocsPerRun(1, func() { f.text(&d) }) == 0 {
 					ready++
 				}
 			}

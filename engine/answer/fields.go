@@ -58,7 +58,7 @@ func (w *Writer) one(h map[string][]string, v *engine.Verdict, scratch []string)
 		scratch = make([]string, 2)
 	}
 	values := scratch[:2]
-	values[0], values[1] = f.policy, f.textOf(&v.Decision)
+	values[0], values[1] = f.policy, f.text(&v.Decision)
 	h[fieldIETFPolicy] = values[0:1:1] // an Add by somebody else copies
 	h[fieldIETF] = values[1:2:2]
 }
@@ -144,7 +144,7 @@ func (w *Writer) ietf(s *setter, o *engine.Outcome) {
 		if len(left) > 0 {
 			left = append(left, ", "...)
 		}
-		left = f.appendLeft(left, v.Remaining, engine.Seconds(f.until(&v.Decision)))
+		left = f.append(left, &v.Decision)
 	}
 	switch {
 	case n == 0:
