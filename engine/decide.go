@@ -252,10 +252,8 @@ func (e *Engine) own(p *policy.Op, o *Outcome) *weir.Op {
 	if op.OnFail == weir.FailLocal {
 		op.Local = e.localOf(p, o)
 	}
-	if p.Rule.Layer == policy.Edge {
-		if part := o.st.parts[p.Rule.Place()]; part != (weir.Limit{}) {
-			op.Limit = part
-		}
+	if p.Rule.Layer == policy.Edge && !o.st.policy.EdgeShared() {
+		op.Limit = o.st.parts[p.Rule.Place()]
 	}
 	return op
 }

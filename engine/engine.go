@@ -113,8 +113,9 @@ type state struct {
 	edge   *weir.Limiter                                                      // the engine's edge, or its rest where the policy shares edge rules
 	keep   func(weir.Key) time.Duration
 
-	// parts are, by the place of a rule, what this replica enforces of it: of an edge
-	// rule at all times, of a rule that says so without the store; else zero.
+	// parts are, by the place of a rule, what this replica enforces of it by itself: of
+	// an edge rule that is counted here at all times, of a rule that says so while the
+	// store does not answer. Others have none.
 	parts []weir.Limit
 }
 

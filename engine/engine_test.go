@@ -404,20 +404,22 @@ application:
 }
 
 func TestSharedEdgeRulesUseTheStore(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := memstore.New(memstore.Options{})
-		const text = "weir: 1\nedge_store: shared\ncallers: {ip: client_ip}\nedge: [{name: floods, limit: 5/h, by: ip}]\n"
-		served := 0
-		for range 2 { // two processes, and shares do not apply
-			r := newRig(t, text, func(o *Options) { o.Store = store; o.Replicas = 2 })
-			for range 5 {
-				if r.ask("/none", "").Served() {
-					served++
+	for _, failing := range []string{"", ", on_store_error: local", ", on_store_error: local, share: 1/5"} {
+		synctest.Test(t, func(t *testing.T) {
+			store := memstore.New(memstore.Options{})
+			text := "weir: 1\nedge_store: shared\ncallers: {ip: client_ip}\nedge: [{name: floods, limit: 5/h, by: ip" + failing + "}]\n"
+			served := 0
+			for range 2 { // two processes, and shares do not apply while the store answers
+				r := newRig(t, text, func(o *Options) { o.Store = store; o.Replicas = 5 })
+				for range 5 {
+					if r.ask("/none", "").Served() {
+						served++
+					}
 				}
 			}
-		}
-		if served != 5 {
-			t.Errorf("%d served by both, want 5", served)
-		}
-	})
+			if served != 5 {
+				t.Errorf("%s: %d served by both, want 5", text, served)
+			}
+		})
+	}
 }
