@@ -237,7 +237,8 @@ func (l *Limiter) snapshot(ctx context.Context, key Key) (*snapshot, error) {
 
 // Reset forgets what limits hold of a key, so that the next call finds them
 // full. Without limits it forgets all that this process has limits for. A field of
-// theirs that can't be read goes too: see [SpoiledError].
+// theirs that can't be read goes too: see [SpoiledError]. An item that can't be read
+// at all goes whole, whatever the limits: see [Deleter].
 func (l *Limiter) Reset(ctx context.Context, key Key, limits ...Limit) error {
 	if !key.Valid() {
 		return errBadKey
@@ -269,7 +270,16 @@ func (l *Limiter) Reset(ctx context.Context, key Key, limits ...Limit) error {
 	for {
 		err := l.update(ctx, key, pipeline.Change{Read: true, Next: func(known *Cells, _ int64, w *Write) bool { return forget(known, w) }})
 		var spoiled *SpoiledError
-		if !errors.As(err, &spoiled) || !l.forgetUnread(ctx, key, spoiled.Field, forget) {
+		if !errors.As(err, &spoiled) {
+			return err
+		}
+		store, deletes := l.store.(Deleter)
+		switch {
+		case spoiled.Field == "" && deletes:
+			if err := store.Delete(ctx, key); err != nil {
+				return storeError(err)
+			}
+		case !l.forgetUnread(ctx, key, spoiled.Field, forget):
 			return err
 		}
 	}

@@ -131,6 +131,14 @@ type Lister interface {
 	ListKeys(ctx context.Context, prefix, cursor string, max int) (keys []Key, next string, err error)
 }
 
+// Deleter is implemented by a Store whose items another program may replace by what
+// can't be read at all, such as a key of another type. Reset has such an item deleted:
+// one of which a read says that it is spoiled, and not in which field.
+type Deleter interface {
+	// Delete removes an item, whatever it is. That there is none is no error.
+	Delete(ctx context.Context, item Key) error
+}
+
 // Errors that stores wrap and callers may test for with errors.Is.
 var (
 	// ErrOutcomeUnknown: a write was sent and may or may not have been applied.

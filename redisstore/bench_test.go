@@ -276,7 +276,7 @@ func BenchmarkClient(b *testing.B) {
 		n.encode(&e, w[1:])
 		for b.Loop() {
 			state.Reset()
-			if _, err := n.decode("0 1796000000123456789 1000 1000000000 2 rate.r 0", e.fields, nil, &state); err != nil {
+			if _, err := n.decode("0,2 1796000000123456789 1000 1000000000 rate.r 0", e.fields, &state); err != nil {
 				b.Fatal(err)
 			}
 			w[0].Apply(&state, 1)

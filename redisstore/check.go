@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/redis/rueidis"
+
+	"github.com/weirlabs/weir/internal/plan"
 )
 
 // Check looks at the server, or at every node of a cluster, once, for a start-up
@@ -57,21 +59,22 @@ func (s *Store) Check(ctx context.Context) (warnings []string, err error) {
 func (s *Store) trial(ctx context.Context, client rueidis.Client) error {
 	const what = "check"
 	const field = "check.c"
-	one := func(c *call, verb int) {
+	begin := func(c *call, guards int) {
 		c.writes = encoded{}
 		c.writes.op(1)
-		c.writes.begin(0, milliseconds(time.Second), 0, 1)
-		c.writes.op(verb)
+		c.writes.begin(0, milliseconds(time.Second), guards, 1)
+	}
+	name := func(c *call) {
 		c.writes.op(0)
 		c.writes.value(field)
-		if verb != verbDrop {
-			c.writes.value("1")
-		}
 	}
 	calls := make([]*call, 2)
 	for i := range calls {
 		calls[i] = &call{key: s.prefix + "check##" + rand.Text()}
-		one(calls[i], verbPut)
+		begin(calls[i], 0)
+		calls[i].writes.op(verbPut)
+		name(calls[i])
+		calls[i].writes.value("1")
 	}
 	if s.batches.together(client) {
 		s.batches.send(ctx, client, &flight{batch: calls})
@@ -83,12 +86,17 @@ func (s *Store) trial(ctx context.Context, client rueidis.Client) error {
 		if c.err != nil {
 			return s.explain(what, c.err)
 		}
-		one(c, verbDrop)
+		begin(c, 1) // removes what was written
+		c.writes.op(int(plan.Equal) | opText)
+		name(c)
+		c.writes.value("1")
+		c.writes.op(verbDrop)
+		c.writes.op(0)
 		s.batches.send(ctx, client, &flight{batch: calls[i : i+1]})
 		if c.err != nil {
 			return s.explain(what, c.err)
 		}
-		if c.text != "0 1" {
+		if c.text != "0 " {
 			return s.errorf(what, "a field that was written is not there; if a proxy shares keys out to several servers, set OneByOne, in a URL one_by_one=true")
 		}
 	}

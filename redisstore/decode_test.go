@@ -18,23 +18,29 @@ var answers = []struct {
 }{
 	{"1796000000 123456 3\n-1 ", 1_796_000_000_123_456_000, -1, false, 0},
 	{"1796000000 7 2\n0 ", 1_796_000_000_000_007_000, 0, false, 0}, // microseconds have no leading zeros
-	{"1796000000 7 20\n=2  2 w AAAAAAAAAAA,", 1_796_000_000_000_007_000, 2, true, 0},
-	{"1 0 34\n1 -9223372036854775808 2 other.t x", 1_000_000_000, 1, false, 1},
-	{"1 0 16\n1 1 2 decode.i 2", 1_000_000_000, 1, false, 2},
-	{"1 0 15\n1  2 decode.i 2", 1_000_000_000, 1, false, 1},
-	{"1 0 5\n1 1 2", 0, 0, false, 0}, // a value with a space
-	{"1 0 18\n1 1 2 decode.i 2 3", 0, 0, false, 0},
-	{"1 0 18\n1 1 2 decode.i 1e3", 0, 0, false, 0},
-	{"1 0 28\n1 1 6 a b 5 decode.i 2 c d 6", 0, 0, false, 0}, // two fields with a space
-	{"1 0 18\n1 1 3 a 5 decode.i", 0, 0, false, 0},
-	{"1 0 5\n1 1 0", 0, 0, false, 0},
-	{"1 0 10\n1 1 -2 a 5", 0, 0, false, 0},
-	{"1 0 9\n1 1 4 a 5", 0, 0, false, 0},
+	{"1796000000 7 20\n=2,2  w AAAAAAAAAAA,", 1_796_000_000_000_007_000, 2, true, 0},
+	{"1 0 34\n1,2 -9223372036854775808 other.t x", 1_000_000_000, 1, false, 1},
+	{"1 0 16\n1,2 1 decode.i 2", 1_000_000_000, 1, false, 2},
+	{"1 0 15\n1,2  decode.i 2", 1_000_000_000, 1, false, 1},
+	{"1 0 7\n1,2 1  ", 1_000_000_000, 1, false, 1}, // a field without a name or a value
+	{"1 0 5\n1 1 2", 0, 0, false, 0},               // a value with a space
+	{"1 0 4\n1  1", 0, 0, false, 0},
+	{"1 0 4\n1 1 ", 0, 0, false, 0},
+	{"1 0 18\n1,2 1 decode.i 2 3", 0, 0, false, 0},
+	{"1 0 18\n1,2 1 decode.i 1e3", 0, 0, false, 0},
+	{"1 0 18\n1,2 1 decode.i 2\x013", 0, 0, false, 0},        // a space in another field
+	{"1 0 28\n1,6 1 a b 5 decode.i 2 c d 6", 0, 0, false, 0}, // two fields with a space
+	{"1 0 18\n1,3 1 a 5 decode.i", 0, 0, false, 0},
+	{"1 0 5\n1,0 1", 0, 0, false, 0},
+	{"1 0 10\n1,-2 1 a 5", 0, 0, false, 0},
+	{"1 0 9\n1,4 1 a 5", 0, 0, false, 0},
+	{"1 0 4\n1, 1", 0, 0, false, 0},
+	{"1 0 12\n1,99999999 1", 0, 0, false, 0},
 	{"1 0 5\n0 1e3", 0, 0, false, 0},
 	{"1 0 4\n0 01", 0, 0, false, 0},
 	{"1 0 4\n0 +1", 0, 0, false, 0},
 	{"1 0 4\n0 -0", 0, 0, false, 0},
-	{"1 0 15\n0 1 2 decode.i ", 0, 0, false, 0},
+	{"1 0 15\n0,2 1 decode.i ", 0, 0, false, 0},
 	{"1 0 21\n0 9223372036854775808", 0, 0, false, 0},
 	{"1 0 1\n0", 0, 0, false, 0},
 	{"", 0, 0, false, 0},
@@ -66,7 +72,7 @@ func understand(tb testing.TB, n *names, text string, state *weir.Cells) (reply,
 	if err != nil {
 		return reply{}, 0, err
 	}
-	r, err := n.decode(c.text, []weir.Field{t}, nil, state)
+	r, err := n.decode(c.text, []weir.Field{t}, state)
 	return r, c.now, err
 }
 

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"slices"
 	"strings"
 
 	"github.com/redis/rueidis"
@@ -76,7 +77,7 @@ var remedies = [...]struct{ code, remedy string }{
 	{"UNKILLABLE", "a script of another program has run for too long and has written; the server must be restarted"},
 	{"NOAUTH", "the server wants a password: redis://USER:PASSWORD@HOST"},
 	{"WRONGPASS", "the user or the password is wrong"},
-	{"WRONGTYPE", "a key of another program has the name of an item; set a prefix of your own"},
+	{"WRONGTYPE", "a key of another program has the name of an item; remove it, and set a prefix of your own"},
 	{"NOSCRIPT", "the server forgets scripts at once; look at what resets it"},
 }
 
@@ -101,15 +102,25 @@ func refusal(text string) string {
 		return "the server has fewer databases than the number in redis://HOST/NUMBER; give a lower one, or none and a prefix"
 	case strings.Contains(text, "unknown command"):
 		return "the server has no scripts, which this store needs; use Redis 5 or newer, or Valkey"
+	case strings.Contains(text, tooMany):
+		return "another program, or somebody by hand, has written thousands of fields to an item; remove them"
 	case spoils(text):
 		return "a field of an item is not a number: another program writes to this key, or by hand; remove the field"
 	}
 	return ""
 }
 
-// spoils reports whether a refusal is for what a field of an item holds.
+// contents are what a server or its Lua say when the reason is what a key holds,
+// as the scripts read it. Any other refusal is the server's own.
+var contents = [...]string{
+	"WRONGTYPE", tooMany,
+	"hash value is not", "not an integer", "would overflow", // of HINCRBY
+	"attempt to perform arithmetic", "attempt to compare", "attempt to concatenate", "attempt to index", "attempt to get length", "bad argument",
+}
+
+// spoils reports whether a server's answer to one key is about what that key holds.
 func spoils(text string) bool {
-	return strings.Contains(text, "attempt to perform arithmetic") || strings.Contains(text, "not an integer")
+	return slices.ContainsFunc(contents[:], func(c string) bool { return strings.Contains(text, c) })
 }
 
 // explain turns the client's error into one that says what to do, and wraps it;
@@ -127,10 +138,9 @@ func (s *Store) explain(what string, err error) error {
 	if answer := answered(err); answer != nil {
 		if remedy := cmp.Or(s.denied(what, answer.Error()), refusal(answer.Error())); remedy != "" {
 			err = fmt.Errorf("%s (%w)", remedy, err)
-			if spoils(answer.Error()) {
-				err = &weir.SpoiledError{Err: err}
-			}
-			return s.errorf(what, "%w", err)
+		}
+		if one := refused(""); errors.As(err, &one) && spoils(string(one)) {
+			err = &weir.SpoiledError{Err: err}
 		}
 		return s.errorf(what, "%w", err)
 	}

@@ -96,26 +96,6 @@ func TestCase_B139_RefusalsOfTheServerAreErrors(t *testing.T) {
 		_, _, err := b.store.Apply(context.Background(), b.key, nil, &state)
 		refused(t, err, "rate.t", "soon", "remove the field")
 	})
-	t.Run("fields with spaces", func(t *testing.T) {
-		b := newBench(t)
-		b.must(write(put(b.t, 5), put(b.i, 6)))
-		b.server.Do(t, "HSET", b.name(), "a b", "1")
-		read := func() error {
-			_, _, err := b.store.Apply(context.Background(), b.key, nil, new(weir.Cells))
-			return err
-		}
-		refused(t, read(), "a space")
-		b.server.Do(t, "HSET", b.name(), "c d", "2") // the pairs come out even
-		refused(t, read(), "a space")
-		for n := range 70 {
-			b.server.Do(t, "HSET", b.name(), strconv.Itoa(n), "x") // of a large item they go another way
-		}
-		refused(t, read(), "a space")
-		b.server.Do(t, "HDEL", b.name(), "a b", "c d")
-		if _, _, state := b.apply(); state.Len() != 2 {
-			t.Errorf("%d fields are left", state.Len())
-		}
-	})
 	t.Run("LOADING", func(t *testing.T) {
 		server := redistest.Start(t, redistest.Options{Config: []string{"enable-debug-command yes", "loading-process-events-interval-bytes 1024", "rdbcompression no"}})
 		b := newBench(t)

@@ -21,9 +21,16 @@ import (
 //
 // All answers come in one text. Its first line is the server's seconds and
 // microseconds and the length of each answer, negative for an error. An answer is
-// the write that was applied ("=" before it: it had been already), the values of
-// the fields that the writes name, nothing for one that is absent, and, if there
-// are others, how many texts they are and the name and value of each.
+// the write that was applied ("=" before it: it had been already; after it, behind
+// a comma, how many texts the other fields are), the values of the fields that the
+// writes name, nothing for one that is absent or was removed, and the name and value
+// of each other field. All these stand behind spaces: with more of them than that,
+// another program has put one into a field that a write names.
+//
+// What other programs write to an item must not hold up who else is served. A value
+// that is longer than any integer is cut off, a name that no field of a limit has is
+// left out, a space in the value of another field is sent as \1, and an item of more
+// than maxTexts names and values is an error.
 //
 // A script compares in doubles. They order two numbers that are more than 4096
 // apart, whatever their size, since a number of 64 bits is at most 1024 off as a
@@ -93,6 +100,12 @@ b=b+%d
 end
 return T[1]..' '..T[2]..' '..concat(lengths,' ')..'\n'..concat(answers)`
 )
+
+// maxTexts is how many names and values an item may have together.
+const maxTexts = 1 << 14
+
+// tooMany is what the script says of an item that has more.
+const tooMany = "more fields than an item has"
 
 // end is the end of int64 as text.
 const end = "'9223372036854775807'"
@@ -208,16 +221,19 @@ func (f *form) one(line func(string, ...any)) {
 	if word == "elseif" {
 		line("end")
 	}
-	rest := "(m==0 and '' or ' '..m..(o=='' and ' '..concat(h,' ',1,m) or o))"
+	line("if m>0 then")
+	line("done=done..','..m")
+	line("if o=='' then o=' '..concat(h,' ',1,m) end")
+	line("end")
 	if f.few() {
 		named := ""
 		for i := range f.names {
 			named += "' '..(" + f.v(i) + " or '').."
 		}
-		line("return done..%s%s", named, rest)
+		line("return done..%so", named)
 	} else {
 		line("for i=1,%d do v[i]=v[i] or '' end", len(f.names))
-		line("return done..' '..concat(v,' ')..%s", rest)
+		line("return done..' '..concat(v,' ')..o")
 	}
 	line("end")
 }
@@ -249,17 +265,17 @@ func (f *form) find(line func(string, ...any)) {
 		line("local w")
 		found = append(found, "f=='w' then w=a")
 	}
-	if len(found) == 0 {
-		line("m=#h")
-		return
-	}
+	found = append(found, "f~='w' and #f<256 and not find(f,' ',1,true) then")
 	line("local n=#h")
+	line("if n>%d then error('%s',0) end", maxTexts, tooMany)
 	line("for i=1,n,2 do")
 	line("local f,a=h[i],h[i+1]")
+	line("if #a>20 and f~='w' then a=sub(a,1,20)..'...' end")
 	line("if %s", strings.Join(found, "\nelseif "))
-	line("else")
+	line("if find(a,' ',1,true) then a=string.gsub(a,' ','\\1') end")
 	line("if n<=64 then o=o..' '..f..' '..a else h[m+1]=f h[m+2]=a end")
-	line("m=m+2 end")
+	line("m=m+2")
+	line("end")
 	line("end")
 }
 
@@ -320,7 +336,7 @@ func (f *form) apply(t *try, line func(string, ...any)) {
 		}
 		return "call(unpack{" + command + "})"
 	}
-	var put, drop []string
+	var put, drop, gone []string
 	if t.nonce > 0 {
 		c := f.c(t.nonce)
 		put = append(put, "'w'", "w and "+c+"..sub(w,1,36) or "+c)
@@ -328,7 +344,7 @@ func (f *form) apply(t *try, line func(string, ...any)) {
 	for _, a := range t.acts {
 		name := f.c(f.names[a.field])
 		if a.op == verbDrop {
-			drop = append(drop, name)
+			drop, gone = append(drop, name), append(gone, f.v(a.field))
 			continue
 		}
 		c := f.c(a.value)
@@ -353,6 +369,9 @@ func (f *form) apply(t *try, line func(string, ...any)) {
 	}
 	if len(drop) > 0 {
 		line("%s", call("HDEL", drop...))
+		for _, v := range gone {
+			line("%s=nil", v)
+		}
 	}
 	keep := f.c(t.keep)
 	if t.removes() {

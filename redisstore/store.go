@@ -72,6 +72,7 @@ var (
 	_ weir.Store    = (*Store)(nil)
 	_ weir.Records  = (*Store)(nil)
 	_ weir.Gatherer = (*Store)(nil)
+	_ weir.Deleter  = (*Store)(nil)
 )
 
 const maxPrefix = 512
@@ -161,6 +162,23 @@ func (s *Store) Apply(ctx context.Context, item weir.Key, tries []weir.Write, st
 	}
 }
 
+// Delete implements [weir.Deleter]. It takes no right that deciding does not take: a
+// time to live that is over removes a key of any type.
+func (s *Store) Delete(ctx context.Context, item weir.Key) error {
+	const what = "delete"
+	if !item.Valid() {
+		return s.errorf(what, "the key is empty or longer than %d bytes", weir.MaxKey)
+	}
+	client, err := s.client(ctx)
+	if err != nil {
+		return s.explain(what, notSent{err})
+	}
+	began := time.Now()
+	err = s.explainWrite(what, client.Do(ctx, client.B().Pexpire().Key(s.prefix+item.String()).Milliseconds(0).Build()).Error())
+	s.trip(ctx, weir.Trip{Took: time.Since(began), Applied: err == nil, Err: err})
+	return err
+}
+
 // answered is the answer to a call of Apply's.
 func (s *Store) answered(c *call, state *weir.Cells) (applied int, now int64, err error) {
 	applied, now, err = c.Read(state)
@@ -183,7 +201,7 @@ func (s *Store) answer(c *call, state *weir.Cells) (applied int, now int64, err 
 	if c.err != nil {
 		return -1, 0, s.failed(c, c.err)
 	}
-	r, err := s.names.decode(c.text, c.writes.fields, c.tries, state)
+	r, err := s.names.decode(c.text, c.writes.fields, state)
 	if err == nil && r.applied >= len(c.tries) {
 		err = fmt.Errorf("the script says that write %d of %d was applied", r.applied, len(c.tries))
 	}

@@ -330,14 +330,14 @@ func keysReset(ctx context.Context, c *common, k *counters, caller string, name 
 	if len(used) == 0 {
 		return k.nothing(key, rows)
 	}
-	for _, r := range rows {
+	for i, r := range rows {
 		if dryRun {
 			break
 		}
 		// One by one: limits of several plans may share their counters, and a
 		// write can remove a field only once.
 		if err := k.limiter.Reset(ctx, key, r.limit); err != nil {
-			return fmt.Errorf("%s may or may not have been reset; look again: %w", caller, err)
+			return notReset(caller, i > 0, err)
 		}
 	}
 	if c.format == "json" {

@@ -80,7 +80,7 @@ func TestLookingWritesNothing(t *testing.T) {
 		if out, _ := saying(t, 0, "keys", "get", "account#a", "-c", file, "--store", store); !strings.Contains(out, "seats") {
 			t.Errorf("%s: get: %s", store, out)
 		}
-		if _, errs := saying(t, 3, "keys", "reset", "account#a", "-c", file, "--store", store); !strings.Contains(errs, "+hdel") && !strings.Contains(errs, "READONLY") {
+		if _, errs := saying(t, 3, "keys", "reset", "account#a", "-c", file, "--store", store); !strings.Contains(errs, "+hdel") && !strings.Contains(errs, "READONLY") || !strings.Contains(errs, "account#a was not reset") {
 			t.Errorf("%s: reset: %s", store, errs)
 		}
 		if _, errs := saying(t, 3, "store", "check", "--store", store); !strings.Contains(errs, "+hset +hincrby +hdel +pexpire") && !strings.Contains(errs, "connect to the primary") {
@@ -142,7 +142,45 @@ func TestASpoiledItemHidesNoOthers(t *testing.T) {
 	if _, errs := saying(t, 3, append([]string{"keys", "reset", key, "orders"}, at...)...); !strings.Contains(errs, "seats.") || !strings.Contains(errs, "try: "+try) {
 		t.Errorf("reset of one limit: %s", errs)
 	}
+	if _, errs := saying(t, 3, append([]string{"keys", "reset", key, "orders", "--dry-run"}, at...)...); !strings.Contains(errs, "seats.") || !strings.Contains(errs, "try: "+try) {
+		t.Errorf("reset of one limit --dry-run: %s", errs)
+	}
 	saying(t, 0, append([]string{"keys", "reset", key}, at...)...)
+
+	// Spaces, which are as good as any other text, and what is too long to be shown.
+	seeded(t, server, "spoiled")
+	server.Do(t, "HSET", key, "seats.t", "5 6", "seats.i", " 5", "orders.c", "5 ", "not ours", "a b")
+	if _, errs := saying(t, 3, append([]string{"keys", "get", key}, at...)...); !strings.Contains(errs, key+": ") || !strings.Contains(errs, "try: "+try) {
+		t.Errorf("get: %s", errs)
+	}
+	saying(t, 0, append([]string{"keys", "reset", key, "--dry-run"}, at...)...)
+	saying(t, 0, append([]string{"keys", "reset", key}, at...)...)
+	if got := server.Do(t, "HGETALL", key); got != "not ours\na b" {
+		t.Errorf("a reset left %q", got)
+	}
+	server.Do(t, "EVAL", "redis.call('HSET',KEYS[1],ARGV[1],string.rep('9',2000000))", "1", key, "seats.t")
+	if _, errs := saying(t, 3, append([]string{"keys", "get", key}, at...)...); len(errs) > 1000 || !strings.Contains(errs, "seats.t") {
+		t.Errorf("get says %d bytes: %.1000s", len(errs), errs)
+	}
+
+	// A key of another type goes whole, whatever is reset.
+	for _, limits := range [][]string{nil, {"orders"}, {"--json"}} {
+		server.Do(t, "SET", key, "x")
+		if _, errs := saying(t, 3, append([]string{"keys", "get", key}, at...)...); !strings.Contains(errs, key+": ") || !strings.Contains(errs, "try: "+try) {
+			t.Errorf("get of a string: %s", errs)
+		}
+		reset := append(append([]string{"keys", "reset", key}, limits...), at...)
+		if _, errs := saying(t, 0, append(reset, "--dry-run")...); len(limits) == 0 && !strings.Contains(errs, "all of it is deleted") {
+			t.Errorf("reset --dry-run of a string: %s", errs)
+		}
+		if got := server.Do(t, "TYPE", key); got != "string" {
+			t.Errorf("reset --dry-run left a %s", got)
+		}
+		saying(t, 0, reset...)
+		if got := server.Do(t, "EXISTS", key); got != "0" {
+			t.Errorf("reset left a %s", server.Do(t, "TYPE", key))
+		}
+	}
 }
 
 func TestAKeyThatIsTooLong(t *testing.T) {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/weirlabs/weir"
 	"github.com/weirlabs/weir/engine/account"
@@ -14,10 +15,6 @@ import (
 // spoiledOf is a caller whose item cannot be read.
 func spoiledOf(key weir.Key, e *weir.SpoiledError) unreadable {
 	u := unreadable{Caller: key.String(), Error: key.String() + ": " + e.Error()}
-	if e.Field == "" {
-		u.Fix = "remove it by the store's own means, and run this again"
-		return u
-	}
 	u.try = "weir keys reset " + shellWord(u.Caller)
 	u.Fix = u.try + " lets the caller start over"
 	return u
@@ -43,11 +40,7 @@ func named(key weir.Key, err error) error {
 	if !errors.As(err, &item) {
 		return err
 	}
-	err = fmt.Errorf("%s: %w", key, err)
-	if try := spoiledOf(key, item).try; try != "" {
-		return errHint{err, try}
-	}
-	return err
+	return errHint{fmt.Errorf("%s: %w", key, err), spoiledOf(key, item).try}
 }
 
 // resetSpoiled lets a caller start over of whom nobody can say what was used, with
@@ -61,29 +54,75 @@ func resetSpoiled(ctx context.Context, c *common, k *counters, key weir.Key, nam
 	if len(ops) == 0 {
 		return named(key, why)
 	}
-	// A limit whose own fields can be read may fail for another's that cannot, until
-	// that one is reset.
-	for round := 0; round < 2 && why != nil && !dryRun; round++ {
-		why = nil
-		for i := range ops {
-			var item *weir.SpoiledError
-			if err := k.limiter.Reset(ctx, key, ops[i].Limit); errors.As(err, &item) {
-				why = err
-			} else if err != nil {
-				return fmt.Errorf("%s may or may not have been reset; look again: %w", key, err)
-			}
-		}
+	var item *weir.SpoiledError
+	errors.As(why, &item)
+	_, deletes := k.items.(weir.Deleter)
+	whole := item.Field == "" && deletes
+	switch {
+	case dryRun && !whole && len(name) == 1 && !slices.ContainsFunc(ops, func(op policy.Op) bool { return ofLimit(item.Field, op.Limit.Name()) }):
+		return named(key, why) // as without it
+	case dryRun:
+	case len(name) == 0:
+		err = k.limiter.Reset(ctx, key)
+	default:
+		err = resetEach(ctx, k, key, ops)
 	}
-	if why != nil && !dryRun {
-		return named(key, why)
+	if errors.As(err, &item) {
+		return named(key, err)
+	}
+	if err != nil {
+		return notReset(key.String(), false, err)
 	}
 	if c.format == "json" {
 		return writeJSON(c.stdout, keysReport{SchemaVersion: 1, Caller: key.String(), DryRun: dryRun, Limits: []keyUsage{}})
 	}
-	if dryRun {
+	switch {
+	case dryRun && whole:
+		c.say("weir: nothing was changed; what is stored of %s cannot be read (%v), and without --dry-run all of it is deleted", key, why)
+	case dryRun:
 		c.say("weir: nothing was changed; what %s has used cannot be read (%v), and without --dry-run it starts over", key, why)
-	} else {
+	case whole:
+		c.say("weir: %s starts over; what was stored of it could not be read, and all of it was deleted", key)
+	default:
 		c.say("weir: %s starts over; what it had used could not be read", key)
 	}
 	return nil
+}
+
+// resetEach resets limits one by one, as keysReset does. One whose own fields can be
+// read may fail for another's that cannot, until that one is reset.
+func resetEach(ctx context.Context, k *counters, key weir.Key, ops []policy.Op) (why error) {
+	for range 2 {
+		why = nil
+		for i := range ops {
+			if err := k.limiter.Reset(ctx, key, ops[i].Limit); errors.As(err, new(*weir.SpoiledError)) {
+				why = err
+			} else if err != nil {
+				return err
+			}
+		}
+		if why == nil {
+			return nil
+		}
+	}
+	return why
+}
+
+// ofLimit reports whether a field, as [weir.Field.Text] writes it, is of the limit
+// of this name, or of its shadow.
+func ofLimit(field, name string) bool {
+	field, _, _ = strings.Cut(field, "@")
+	dot := strings.LastIndexByte(field, '.')
+	return dot >= 0 && strings.TrimSuffix(field[:dot], "~") == name
+}
+
+// notReset says what became of a reset that failed, after others of the same caller.
+func notReset(caller string, some bool, err error) error {
+	switch {
+	case errors.Is(err, weir.ErrOutcomeUnknown):
+		return fmt.Errorf("%s may or may not have been reset; look again: %w", caller, err)
+	case some:
+		return fmt.Errorf("%s was reset in part; look again: %w", caller, err)
+	}
+	return fmt.Errorf("%s was not reset: %w", caller, err)
 }

@@ -43,7 +43,7 @@ func (p *Pipeline) write(ctx context.Context, l *lane, repeat bool, tries []plan
 			return t.now, t.applied >= 0, nil
 		case errors.Is(err, p.o.Errors.OutcomeUnknown):
 			unknown = err
-			again = repeat && p.o.Nonces
+			again = repeat && p.o.Nonces && !errors.As(err, new(*plan.SpoiledError)) // which stays
 		case errors.Is(err, p.o.Errors.Unreachable):
 			again = true
 		case errors.Is(err, p.o.Errors.Throttled):

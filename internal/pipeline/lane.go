@@ -388,6 +388,7 @@ func (p *Pipeline) update(l *lane, u *update) error {
 		if t.err != nil {
 			return t.err
 		}
+		l.remember(&state, t)
 		known, now = &state, t.now
 	}
 	var w plan.Write

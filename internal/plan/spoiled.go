@@ -1,10 +1,10 @@
 package plan
 
-// SpoiledError is an item that can't be read, since a field of it holds what no
-// limit writes there: another program has, or somebody by hand. It stays until the
-// field is removed, and says nothing of the store's health.
+// SpoiledError is an item that can't be read, since it is, or a field of it holds,
+// what no limit writes there: another program has, or somebody by hand. It stays until
+// the field, or the item, is removed, and says nothing of the store's health.
 type SpoiledError struct {
-	Field string // its text, see ParseField; "" when the store does not say
+	Field string // its text, see ParseField; "" when it is not one field, or the store does not say
 	Err   error  // what it holds, and what to do
 }
 

@@ -1,0 +1,253 @@
+package redisstore_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/rueidis"
+
+	"github.com/weirlabs/weir"
+	"github.com/weirlabs/weir/internal/redistest"
+	"github.com/weirlabs/weir/redisstore"
+)
+
+// spoiling is a server on which a caller of some limits has an item that other
+// programs write to.
+type spoiling struct {
+	*bench
+	limiter *weir.Limiter
+	limits  []weir.Limit
+}
+
+// takes counts on the caller's item, more often than a breaker lets a store fail,
+// and on another's, which must be served. It reports how many takes said that the
+// item is spoiled.
+func (s *spoiling) takes(what string, limits ...weir.Limit) (spoilt int) {
+	s.Helper()
+	const often = 8
+	take := func(id string) error {
+		ops := make([]weir.Op, len(limits))
+		for i := range ops {
+			ops[i] = weir.Op{Limit: limits[i], Key: weir.NewKey("account", id), OnFail: weir.FailError}
+		}
+		_, err := s.limiter.Take(context.Background(), ops...)
+		return err
+	}
+	for range often {
+		var spoiled *weir.SpoiledError
+		switch err := take("customer-42"); {
+		case errors.As(err, &spoiled):
+			spoilt++
+			if len(err.Error()) > 600 || strings.Contains(err.Error(), "customer-42") {
+				s.Errorf("%s: an error of %d bytes: %.600s", what, len(err.Error()), err)
+			}
+		case err != nil:
+			s.Errorf("%s: an error of one item says of the store: %v", what, err)
+		}
+	}
+	if err := take("another"); err != nil {
+		s.Fatalf("%s: another caller's take: %v", what, err)
+	}
+	return spoilt
+}
+
+// mended resets limits, after which takes find no more in the way.
+func (s *spoiling) mended(what string, limits ...weir.Limit) {
+	s.Helper()
+	if err := s.limiter.Reset(context.Background(), s.key, limits...); err != nil {
+		s.Errorf("%s: reset: %v", what, err)
+	}
+	if n := s.takes(what, s.limits...); n != 0 {
+		s.Errorf("%s: after a reset %d takes found the item spoiled: %q", what, n, s.server.Do(s, "HGETALL", s.name()))
+	}
+}
+
+// hset writes fields to the caller's item, of any bytes.
+func (s *spoiling) hset(fields ...string) {
+	s.Helper()
+	args := append([]string{s.name()}, fields...)
+	if err := s.client.Do(context.Background(), s.client.B().Arbitrary("HSET").Args(args...).Build()).Error(); err != nil {
+		s.Fatal(err)
+	}
+}
+
+// newSpoiling is for limits of these forms. They allow all that is asked.
+func newSpoiling(t *testing.T, o redisstore.Options, forms ...string) *spoiling {
+	t.Helper()
+	s := &spoiling{bench: newBench(t)}
+	o.Prefix = "test:"
+	s.store = newStore(t, s.client, o)
+	for i, form := range forms {
+		limit, err := weir.ParseLimit(form)
+		if err == nil {
+			limit, err = limit.Named(fmt.Sprintf("spoil-%d", i))
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.limits = append(s.limits, limit)
+	}
+	s.limiter = weir.NewLimiter(s.store, weir.Options{Limits: s.limits, Deadline: 10 * time.Second})
+	return s
+}
+
+// junk is what another program may put into a field that is an integer.
+var junk = []string{
+	"abc", "", " ", "  ", "5 ", " 5", "5 6", "5 6 7", "a b c", "5 2 a 7", "5\n", "\n5", "5\x00", "\x005", "5\x01", "nan", "inf", "-inf", "1.5", "1e5", "0x10", "+5", "05", "-0", "-",
+	"9223372036854775808", "-9223372036854775809", strings.Repeat("9", 300), strings.Repeat("9 ", 300), strings.Repeat("x", 1<<20), "\xff\xfe", "{}", "true",
+}
+
+// TestSpoiledFields: whatever one field of a limit holds, alone or beside others of
+// its item, is an error of that item and stops no other caller, and a reset of its
+// limit mends it.
+func TestSpoiledFields(t *testing.T) {
+	forms := []string{"5000000/h burst 5000000", "quota 5000000/h", "quota 5000000/day calendar", "sliding 5000000/h"}
+	for _, resend := range []bool{false, true} {
+		s := newSpoiling(t, redisstore.Options{Resend: resend}, forms...)
+		for i, limit := range s.limits {
+			s.takes("at first", limit)
+			fields := strings.Fields(s.server.Do(t, "HKEYS", s.name()))
+			prefix := fmt.Sprintf("spoil-%d.", i)
+			fields = slices.DeleteFunc(fields, func(name string) bool { return !strings.HasPrefix(name, prefix) })
+			if len(fields) == 0 {
+				t.Fatalf("%s has no fields", forms[i])
+			}
+			for _, name := range fields {
+				for _, v := range junk {
+					what := fmt.Sprintf("%s, %s is %.20q", forms[i], name, v)
+					spoil := func() { s.hset(name, v) }
+					spoil()
+					spoilt := s.takes(what, limit)
+					spoil()
+					spoilt += s.takes(what+", with all limits", s.limits...)
+					spoil()
+					spoilt += s.takes(what+", with others", s.limits[(i+1)%len(s.limits)])
+					if spoilt == 0 {
+						t.Errorf("%s: nobody was told", what)
+					}
+					spoil()
+					var spoiled *weir.SpoiledError
+					if _, err := s.limiter.Peek(context.Background(), weir.Op{Limit: limit, Key: s.key}); !errors.As(err, &spoiled) || spoiled.Field != name {
+						t.Errorf("%s: a look: %v", what, err)
+					}
+					s.mended(what, limit)
+				}
+			}
+		}
+	}
+}
+
+// TestForeignFields: fields of others are nobody's business, whatever they hold and
+// are called; they stay when limits are reset.
+func TestForeignFields(t *testing.T) {
+	for _, resend := range []bool{false, true} {
+		s := newSpoiling(t, redisstore.Options{Resend: resend}, "5000000/h burst 5000000", "quota 5000000/h")
+		for _, fields := range [][]string{
+			{"foo", "bar"}, {"foo.t", "7"}, {"foo.t", "bar"}, {"my name", "1"}, {"foo", "a b"}, {"a b", "c d e"}, {"a b", "1", "c d", "2"}, {"a b 5 spoil-0.t 2 c", "6"},
+			{"", "1"}, {"foo", ""}, {"", ""}, {" ", " "}, {"a\nb", "c\nd"}, {"a,b", "=1"}, {"a\x01b", "\x01"}, {"w w", "w"}, {"spoil-0.t ", "5"}, {" spoil-0.t", "5"},
+			{strings.Repeat("n", 1<<20), "1"}, {"foo", strings.Repeat("x", 1<<20)}, {"spoil-9.t", "nan"},
+		} {
+			what := fmt.Sprintf("%.40q", fields)
+			s.hset(fields...)
+			s.sound(what, len(fields)/2)
+		}
+		var many []string
+		for n := range 5000 {
+			many = append(many, fmt.Sprint("f ", n), "v v", fmt.Sprint("g", n%300), "v v")
+		}
+		s.hset(many...)
+		s.sound("5,300 fields", 5300)
+		s.hset("w", "junk, with spaces, where the nonces are")
+		if n := s.takes("the nonces", s.limits...); n != 0 {
+			t.Errorf("junk in the place of nonces is taken for a spoiled item %d times", n)
+		}
+	}
+}
+
+// sound expects all to be served, and so many fields to be left after a reset.
+func (s *spoiling) sound(what string, left int) {
+	s.Helper()
+	for _, limits := range [][]weir.Limit{s.limits[:1], s.limits[1:], s.limits} {
+		if n := s.takes(what, limits...); n != 0 {
+			s.Errorf("%s: %d takes found the item spoiled", what, n)
+		}
+	}
+	if err := s.limiter.Reset(context.Background(), s.key); err != nil {
+		s.Errorf("%s: reset: %v", what, err)
+	}
+	s.server.Do(s, "HDEL", s.name(), "w")
+	if got := s.server.Do(s, "HLEN", s.name()); got != fmt.Sprint(left) {
+		s.Errorf("%s: after a reset %s fields are left, want %d", what, got, left)
+	}
+	s.server.Do(s, "DEL", s.name())
+}
+
+// TestSpoiledKeys: a key of another type, or with more fields than an item can have,
+// stops its own caller only; a reset of any limit removes it.
+func TestSpoiledKeys(t *testing.T) {
+	many := func(s *spoiling) []string {
+		return []string{"EVAL", "for i=1,100000,100 do local f={} for j=i,i+99 do f[#f+1]='f '..j f[#f+1]='v '..j end redis.call('HSET',KEYS[1],unpack(f)) end", "1", s.name()}
+	}
+	for _, o := range []redisstore.Options{{}, {OneByOne: true}, {Resend: true}} {
+		s := newSpoiling(t, o, "5000000/h burst 5000000", "quota 5000000/day calendar")
+		for name, command := range map[string]func(*spoiling) []string{
+			"string":       func(s *spoiling) []string { return []string{"SET", s.name(), "abc"} },
+			"integer":      func(s *spoiling) []string { return []string{"SET", s.name(), "5"} },
+			"list":         func(s *spoiling) []string { return []string{"RPUSH", s.name(), "a"} },
+			"set":          func(s *spoiling) []string { return []string{"SADD", s.name(), "a"} },
+			"sorted set":   func(s *spoiling) []string { return []string{"ZADD", s.name(), "1", "a"} },
+			"stream":       func(s *spoiling) []string { return []string{"XADD", s.name(), "*", "a", "b"} },
+			"many of them": many,
+		} {
+			for _, reset := range [][]weir.Limit{nil, s.limits[:1], s.limits} {
+				if name == "many of them" && len(reset) != 1 {
+					continue // slow
+				}
+				s.takes(name, s.limits...)
+				s.server.Do(t, "DEL", s.name())
+				s.server.Do(t, command(s)...)
+				for _, limits := range [][]weir.Limit{s.limits[:1], s.limits[1:], s.limits} {
+					if n := s.takes(name, limits...); n == 0 {
+						t.Errorf("%s: nobody was told", name)
+					}
+				}
+				var spoiled *weir.SpoiledError
+				if _, err := s.limiter.Peek(context.Background(), weir.Op{Limit: s.limits[0], Key: s.key}); !errors.As(err, &spoiled) || spoiled.Field != "" {
+					t.Errorf("%s: a look: %v", name, err)
+				}
+				s.mended(name, reset...)
+			}
+		}
+	}
+	t.Run("cluster", func(t *testing.T) {
+		cluster := redistest.StartCluster(t, redistest.Options{})
+		c := client(t, rueidis.ClientOption{InitAddress: []string{cluster.Nodes[0].Addr}})
+		limit, err := weir.ParseLimit("quota 5000000/h")
+		if err != nil {
+			t.Fatal(err)
+		}
+		limiter := weir.NewLimiter(newStore(t, c, redisstore.Options{}), weir.Options{Deadline: 10 * time.Second})
+		for n := range 20 { // on all nodes
+			key := weir.NewKey("account", fmt.Sprint(n))
+			if err := c.Do(context.Background(), c.B().Set().Key(key.String()).Value("x").Build()).Error(); err != nil {
+				t.Fatal(err)
+			}
+			op := weir.Op{Limit: limit, Key: key, OnFail: weir.FailError}
+			var spoiled *weir.SpoiledError
+			if _, err := limiter.Take(context.Background(), op); !errors.As(err, &spoiled) {
+				t.Errorf("a take: %v", err)
+			}
+			if err := limiter.Reset(context.Background(), key, limit); err != nil {
+				t.Errorf("reset: %v", err)
+			}
+			if _, err := limiter.Take(context.Background(), op); err != nil {
+				t.Errorf("after a reset: %v", err)
+			}
+		}
+	})
+}
