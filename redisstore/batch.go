@@ -154,7 +154,7 @@ func (c *call) abandon(why error) error {
 
 // flight is what a batch is sent with, kept for the next one.
 type flight struct {
-	waiting []waiter // next, what there was no room for
+	waiting []waiter // who is to be asked
 	batch   []*call
 	legs    []leg
 	alarm   *time.Timer // see awaited
@@ -173,7 +173,7 @@ type leg struct {
 // lets those run first who have just been answered, and may be about to ask.
 func (s *Store) fly(client rueidis.Client, f *flight) {
 	for ; s.batches.next(f); runtime.Gosched() {
-		if s.board(f); len(f.batch) > 0 {
+		if s.board(client, f); len(f.batch) > 0 {
 			s.awaited(client, f)
 		}
 	}
@@ -188,7 +188,7 @@ func (b *batches) next(f *flight) bool {
 		f.counts = true
 		b.flights++
 	}
-	if n := min(len(b.waiting), maxBatch-len(f.waiting)); n > 0 && b.flights <= maxFlights {
+	if n := min(len(b.waiting), maxBatch); n > 0 && b.flights <= maxFlights {
 		f.waiting = append(f.waiting, b.waiting[:n]...)
 		left := copy(b.waiting, b.waiting[n:])
 		clear(b.waiting[left:])
@@ -225,7 +225,8 @@ func (s *Store) awaited(client rueidis.Client, f *flight) {
 }
 
 // board asks those who wait what they want, and takes as many as there is room for.
-func (s *Store) board(f *flight) {
+// The others are the first again for any flight: this one may hang.
+func (s *Store) board(client rueidis.Client, f *flight) {
 	taken, values := 0, 0
 	for _, w := range f.waiting {
 		if values >= maxValues {
@@ -246,9 +247,14 @@ func (s *Store) board(f *flight) {
 		f.batch = append(f.batch, c)
 		values += len(c.writes.ends)
 	}
-	left := copy(f.waiting, f.waiting[taken:])
-	clear(f.waiting[left:])
-	f.waiting = f.waiting[:left]
+	if left := f.waiting[taken:]; len(left) > 0 {
+		s.batches.mu.Lock()
+		s.batches.waiting = slices.Insert(s.batches.waiting, 0, left...)
+		s.begin(client)
+		s.batches.mu.Unlock()
+	}
+	clear(f.waiting)
+	f.waiting = f.waiting[:0]
 }
 
 // flight sends a batch and gives everybody the answer. It lasts as long as the

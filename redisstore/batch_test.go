@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -155,15 +156,18 @@ func TestCallThatLeavesBeforeItIsSent(t *testing.T) {
 	}
 }
 
-// asked is a question of one read, and its answer.
+// asked is a question, of one read without tries, and its answer.
 type asked struct {
 	key   weir.Key
 	until time.Time
 	err   chan error
+	tries []weir.Write
+	was   atomic.Bool // asked
 }
 
 func (q *asked) Ask() (weir.Attempt, bool) {
-	return weir.Attempt{Context: context.Background(), Until: q.until, Item: q.key}, true
+	q.was.Store(true)
+	return weir.Attempt{Context: context.Background(), Until: q.until, Item: q.key, Tries: q.tries}, true
 }
 
 func (q *asked) Answered(a weir.Answer) {
@@ -178,11 +182,11 @@ func TestPatienceOfOthers(t *testing.T) {
 	s, server := connected(t)
 	server.Pause(t)
 	ask := func(name string, d time.Duration) *asked {
-		return &asked{weir.NewKey("account", name), time.Now().Add(d), make(chan error, 1)}
+		return &asked{key: weir.NewKey("account", name), until: time.Now().Add(d), err: make(chan error, 1)}
 	}
 	short, long, longer := ask("short", 10*time.Millisecond), ask("long", time.Minute), ask("longer", time.Hour)
 	f := &flight{waiting: []waiter{{question: longer}, {question: short}, {question: long}}}
-	s.board(f)
+	s.board(s.connected(), f)
 	go s.flight(s.connected(), f)
 	redistest.Await(t, "an answer", func() bool { return len(short.err) == 1 })
 	if err := <-short.err; !errors.Is(err, weir.ErrOutcomeUnknown) || !errors.Is(err, context.DeadlineExceeded) {
@@ -212,7 +216,7 @@ func TestFlightsThatHang(t *testing.T) {
 			return len(s.batches.waiting) == 0 && s.batches.flights > 0
 		})
 	}
-	q := &asked{weir.NewKey("account", "next"), time.Now().Add(10 * time.Millisecond), make(chan error, 1)}
+	q := &asked{key: weir.NewKey("account", "next"), until: time.Now().Add(10 * time.Millisecond), err: make(chan error, 1)}
 	if !s.Gather(q) {
 		t.Fatal("nothing is gathered")
 	}
@@ -226,6 +230,44 @@ func TestFlightsThatHang(t *testing.T) {
 		s.batches.mu.Lock()
 		defer s.batches.mu.Unlock()
 		return s.batches.flights == 0
+	})
+}
+
+// TestNoRoomInAFlightThatHangs: for whom a script had no room does not wait for the
+// flight that had none, which may hang.
+func TestNoRoomInAFlightThatHangs(t *testing.T) {
+	s, server := connected(t)
+	s.batches.late = time.Millisecond
+	server.Pause(t)
+	wide := takes(t, "10/s burst 20", 1e8, 2e9)[0]
+	for len(wide.If) < maxValues/4 {
+		wide.If = append(wide.If, wide.If[0])
+	}
+	all := make([]*asked, maxBatch)
+	s.batches.mu.Lock()
+	for n := range all {
+		all[n] = &asked{key: weir.NewKey("account", fmt.Sprint("wide-", n)), err: make(chan error, 1), tries: []weir.Write{wide}}
+		s.batches.waiting = append(s.batches.waiting, waiter{question: all[n]})
+	}
+	s.begin(s.connected())
+	s.batches.mu.Unlock()
+	last := all[maxBatch-1]
+	redistest.Await(t, "the last to be asked", last.was.Load)
+	for n, q := range all {
+		if len(q.err) > 0 {
+			t.Fatalf("question %d of a server that hangs was answered before the last was asked", n)
+		}
+	}
+	server.Resume(t)
+	for n, q := range all {
+		if err := <-q.err; err != nil {
+			t.Errorf("question %d: %v", n, err)
+		}
+	}
+	redistest.Await(t, "the last flight to end", func() bool {
+		s.batches.mu.Lock()
+		defer s.batches.mu.Unlock()
+		return s.batches.flights == 0 && len(s.batches.waiting) == 0
 	})
 }
 
