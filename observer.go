@@ -19,7 +19,8 @@ type Observer struct {
 
 	// Trip hears of every round trip to a store that is not in this process, in
 	// the goroutine where it ends. Calls that went together wait there for it: it
-	// must not ask a Limiter of that store.
+	// must not ask a Limiter of that store. A panic there is nobody's to recover: it
+	// ends the process, as one in any other goroutine does.
 	Trip func(ctx context.Context, t Trip)
 }
 

@@ -33,7 +33,7 @@ func (s *Store) Check(ctx context.Context) (warnings []string, err error) {
 			return nil, err
 		}
 		if !records {
-			warnings = append(warnings, fmt.Sprintf("redis %s: what is said of accounts, such as bans and limits of their own, can't be read; %s", addr, lacksRights("+hmget")))
+			warnings = append(warnings, fmt.Sprintf("redis %s: what is said of accounts, such as bans and limits of their own, can't be read, without which weir proxy does not start; %s", addr, lacksRights("+hmget")))
 		}
 	}
 	if err := s.trial(ctx, client); err != nil {

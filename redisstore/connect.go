@@ -2,6 +2,7 @@ package redisstore
 
 import (
 	"context"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -108,6 +109,9 @@ func newClient(o rueidis.ClientOption) (rueidis.Client, error) {
 	if answer := answered(err); answer != nil && strings.HasPrefix(answer.Error(), "NOAUTH") && o.Sentinel.MasterSet != "" && o.Password != "" {
 		o.Sentinel.Username, o.Sentinel.Password = o.Username, o.Password
 		client, err = rueidis.NewClient(o)
+		if err != nil && slices.ContainsFunc(o.InitAddress, func(addr string) bool { return refuses(addr, o) }) {
+			err = sentinelsOwn{err}
+		}
 	}
 	if err != nil || o.ForceSingleClient || o.Sentinel.MasterSet != "" || client.Mode() == rueidis.ClientModeCluster {
 		return client, err
@@ -121,6 +125,19 @@ func newClient(o rueidis.ClientOption) (rueidis.Client, error) {
 		}
 	}
 	return client, nil
+}
+
+// refuses reports whether a Sentinel refuses the user or the password that it is given.
+func refuses(addr string, o rueidis.ClientOption) bool {
+	client, err := rueidis.NewClient(rueidis.ClientOption{
+		InitAddress: []string{addr}, Username: o.Sentinel.Username, Password: o.Sentinel.Password,
+		Dialer: o.Sentinel.Dialer, TLSConfig: o.Sentinel.TLSConfig, DisableCache: true, ForceSingleClient: true,
+	})
+	if err == nil {
+		client.Close()
+	}
+	answer := answered(err)
+	return answer != nil && strings.HasPrefix(answer.Error(), "WRONGPASS")
 }
 
 // close closes the client, now or when it is there.

@@ -130,6 +130,9 @@ func (s *Store) explain(what string, err error) error {
 	if err == nil {
 		return nil
 	}
+	if errors.As(err, new(sentinelsOwn)) {
+		return s.errorf(what, "the Sentinel refuses the URL's user or password, which it is given as the servers are: let it want the same as they do, or none (%w)", err)
+	}
 	var sent notSent
 	early := errors.As(err, &sent)
 	if early {
@@ -180,6 +183,11 @@ func (s *Store) explainWrite(what string, err error) error {
 type notSent struct{ error }
 
 func (e notSent) Unwrap() error { return e.error }
+
+// sentinelsOwn marks what a Sentinel has answered, and no server.
+type sentinelsOwn struct{ error }
+
+func (e sentinelsOwn) Unwrap() error { return e.error }
 
 // outcomeUnknown reports whether a script that ended in this error may have run.
 // It is sure that it did not when the server refused it, or nothing was sent.

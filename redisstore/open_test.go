@@ -120,7 +120,12 @@ func TestSentinelWithPassword(t *testing.T) {
 	if err := try(open(t, "redis://weir:secret"+url), b.key, write(put(b.t, 1))); err != nil {
 		t.Errorf("a Sentinel that wants one: %v", err)
 	}
-	refused(t, try(open(t, "redis://weir:wrong"+url), b.key, write(put(b.t, 1))), "password is wrong")
+	refused(t, try(open(t, "redis://weir:wrong"+url), b.key, write(put(b.t, 1))), "the Sentinel refuses", "WRONGPASS")
+	s.Primary.Do(t, "ACL", "SETUSER", "weir", ">other", "<secret")
+	err := try(open(t, "redis://weir:secret"+url), b.key, write(put(b.t, 1)))
+	if refused(t, err, "password is wrong"); strings.Contains(err.Error(), "the Sentinel") {
+		t.Errorf("what the server refuses is said to be the Sentinel's: %v", err)
+	}
 }
 
 // TestUser: a user with the documented rights, and no more, can decide.

@@ -1,6 +1,7 @@
 package redisstore
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"math"
@@ -31,12 +32,16 @@ const (
 const putRecord = "put a record"
 
 // putScript stores a record if its version is still ARGV[1]. A version that is
-// already ARGV[3] is this very write, sent twice on its way.
+// already ARGV[3] is this very write, sent twice on its way. A new record has no
+// time to expire that would have to go. HSET is the command that a server without
+// memory refuses, and so comes first; what is then refused says that it was done.
 const putScript = `local v=redis.call('HGET',KEYS[1],'version') or ''
 if v==ARGV[3] then return 1 end
 if v~=ARGV[1] then return 0 end
 redis.call('HSET',KEYS[1],'value',ARGV[2],'version',ARGV[3])
-if ARGV[4]=='' then redis.call('PERSIST',KEYS[1]) else redis.call('PEXPIREAT',KEYS[1],ARGV[4]) end
+local r
+if ARGV[4]~='' then r=redis.pcall('PEXPIREAT',KEYS[1],ARGV[4]) elseif v~='' then r=redis.pcall('PERSIST',KEYS[1]) end
+if type(r)=='table' and r.err then return {err='WRITTEN '..r.err} end
 return 1`
 
 // Get implements [weir.Records].
@@ -106,7 +111,9 @@ func (s *Store) Put(ctx context.Context, key string, value []byte, ifVersion str
 	}
 	began := time.Now()
 	stored, err := s.put.eval(ctx, client, []string{key}, ifVersion, rueidis.BinaryString(value), rand.Text(), expiry).AsInt64()
-	if err != nil {
+	if answer := answered(err); answer != nil && strings.Contains(answer.Error(), "WRITTEN ") {
+		err = s.errorf(what, "it is written, but when it goes is as before, or never: %s (%w)", cmp.Or(s.denied(what, answer.Error()), "the server refused it"), err)
+	} else if err != nil {
 		err = s.explainWrite(what, err)
 	}
 	s.trip(ctx, weir.Trip{Took: time.Since(began), Applied: stored == 1, Err: err})

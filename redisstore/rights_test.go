@@ -110,10 +110,13 @@ func TestRights(t *testing.T) {
 			return err
 		}},
 		"write accounts": {url: one, rights: of("write it"), do: func(ctx context.Context, b *bench, s *redisstore.Store) error {
-			for _, key := range []string{"a", "b"} {
-				b.server.Do(b, "DEL", "test:record##"+key)
-			}
-			if err := s.Put(ctx, "a", []byte("v"), "", time.Time{}); err != nil {
+			b.server.Do(b, "DEL", "test:record##b")
+			b.server.Do(b, "HSET", "test:record##a", "value", "u", "version", "1")
+			b.server.Do(b, "EXPIRE", "test:record##a", "1000")
+			if err := s.Put(ctx, "a", []byte("v"), "1", time.Time{}); err != nil {
+				if written := b.server.Do(b, "HGET", "test:record##a", "value") == "v"; written != strings.Contains(err.Error(), "it is written") {
+					b.Errorf("written is %v: %v", written, err)
+				}
 				return err
 			}
 			return s.Put(ctx, "b", []byte("v"), "", time.Now().Add(time.Hour))
@@ -151,6 +154,19 @@ func TestRights(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// A record that nobody has written before needs no right to take its expiry away.
+func TestNewRecordWithoutPersist(t *testing.T) {
+	b := newBench(t)
+	user(t, []string{"+eval", "+evalsha", "+hget", "+hset", "+hmget"}, b.server)
+	s := open(t, "redis://weir:secret@"+b.server.Addr+"?prefix=test:")
+	if err := s.Put(t.Context(), "a", []byte("v"), "", time.Time{}); err != nil {
+		t.Errorf("a new record: %v", err)
+	}
+	if value, _, err := s.Get(t.Context(), "a"); err != nil || string(value) != "v" {
+		t.Errorf("it is %q, %v", value, err)
 	}
 }
 

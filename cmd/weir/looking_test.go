@@ -12,6 +12,7 @@ import (
 
 	"github.com/weirlabs/weir"
 	"github.com/weirlabs/weir/internal/redistest"
+	"github.com/weirlabs/weir/redisstore"
 )
 
 const looked = `weir: 1
@@ -91,6 +92,23 @@ func TestLookingWritesNothing(t *testing.T) {
 	if out, _ := saying(t, 0, "store", "ls", "--store", "redis://lister:secret@"+s.Primary.Addr); strings.Count(out, "account#") != 2 {
 		t.Errorf("ls with +scan alone: %s", out)
 	}
+}
+
+// A proxy that may not read what is said of accounts does not start, and says why.
+func TestProxyWithoutTheRightToReadAccounts(t *testing.T) {
+	server := redistest.Start(t, redistest.Options{})
+	server.Do(t, append([]string{"ACL", "SETUSER", "weir", "on", ">secret", "~*"}, strings.Fields(redisstore.Rights)...)...)
+	file := writeFile(t, filepath.Join(t.TempDir(), "weir.yaml"), looked)
+	args := []string{"proxy", "--to", "http://127.0.0.1:1", "-c", file, "--listen", "127.0.0.1:0", "--store", "redis://weir:secret@" + server.Addr}
+	if _, errs := saying(t, 3, args...); !strings.Contains(errs, "get a record: the user lacks rights") || !strings.Contains(errs, "+hmget") {
+		t.Errorf("%s", errs)
+	}
+	server.Do(t, "ACL", "SETUSER", "weir", "+hmget")
+	_, stop, err := inProcess(args...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	stop()
 }
 
 // An item that somebody else has written to ends no look at the others, says whose

@@ -156,6 +156,9 @@ func runProxy(cmd *cobra.Command, c *common, f *proxyFlags) (err error) {
 			err = lost
 		}
 	}()
+	if err := readsAccounts(ctx, store.Store); err != nil {
+		return err
+	}
 	o.store, o.url = store.Store, store.url
 	o.storeOf = func(p *policy.Policy) string { text, _ := c.storeOf(p); return text }
 	s, err := newServer(ctx, o)

@@ -23,6 +23,7 @@ import (
 	"github.com/weirlabs/weir"
 	"github.com/weirlabs/weir/boltstore"
 	"github.com/weirlabs/weir/dynamostore"
+	"github.com/weirlabs/weir/engine/account"
 	"github.com/weirlabs/weir/memstore"
 	"github.com/weirlabs/weir/redisstore"
 )
@@ -173,6 +174,22 @@ func openRedis(ctx context.Context, u storeURL, o storeOptions) (*opened, error)
 		return nil, errors.Join(err, s.Close())
 	}
 	return r, nil
+}
+
+// readsAccounts finds out whether what is said of accounts can be read. Where it can
+// not, nobody knows who is banned, and every limit is decided by its on_store_error.
+func readsAccounts(ctx context.Context, s weir.Store) error {
+	r, ok := s.(weir.Records)
+	if !ok {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	_, err := account.Editor{Records: r}.ReadIndex(ctx)
+	if errors.As(err, new(*account.UnreadableError)) {
+		return nil // which every call says, and somebody can mend meanwhile
+	}
+	return err
 }
 
 // answers asks a server something, whatever the user may. What a command needs
