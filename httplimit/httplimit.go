@@ -152,8 +152,8 @@ type call struct {
 	outcome   engine.Outcome
 	values    [2]string    // of header fields: those of the default style
 	committed bool         // the response header is written, or as good as
-	request   http.Request // as next sees it
 	late      int32        // the status of an answer whose real status or cost is still to come, as a trailer
+	request   http.Request // as next sees it
 }
 
 // carried is the request with this call as its context. The copy lies in the call,
@@ -162,6 +162,8 @@ func (c *call) carried() *http.Request {
 	c.request = *c.r.WithContext(c)
 	return &c.request
 }
+
+// The context's methods but Value are those of the request's own context.
 
 func (c *call) Deadline() (time.Time, bool) { return c.r.Context().Deadline() }
 func (c *call) Done() <-chan struct{}       { return c.r.Context().Done() }
