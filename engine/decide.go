@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/weirlabs/weir"
@@ -193,6 +194,7 @@ func (e *Engine) identify(ctx context.Context, a *policy.Attributes, o *Outcome)
 		return true
 	}
 	sent := *a // so that only requests of which somebody is identified need memory for it
+	sent.Method = strings.ToUpper(a.Method)
 	id, err := o.st.who(ctx, &sent)
 	if err != nil {
 		o.refuse(ctx, err)

@@ -19,7 +19,6 @@ import (
 	"context"
 	"net/http"
 	"strings"
-	"time"
 
 	"github.com/weirlabs/weir"
 	"github.com/weirlabs/weir/engine"
@@ -62,7 +61,7 @@ func (m *Middleware) Handler(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		var a policy.Attributes
 		m.attributes(&a, r)
-		c := &call{r: r, m: m, w: w}
+		c := &call{Context: r.Context(), m: m, w: w}
 		m.engine.Decide(r.Context(), &a, &c.outcome)
 		if !c.outcome.Served() {
 			m.refuse(w, &c.outcome, &a)
@@ -70,11 +69,11 @@ func (m *Middleware) Handler(next http.Handler) http.Handler {
 		}
 		switch {
 		case len(c.outcome.Verdicts) == 0:
-			next.ServeHTTP(w, c.carried()) // nothing to show and nothing to settle
+			next.ServeHTTP(w, c.carried(r)) // nothing to show and nothing to settle
 		case c.outcome.MustSettle():
-			c.serve(next)
+			c.serve(next, r)
 		default:
-			next.ServeHTTP(c.writer(), c.carried())
+			next.ServeHTTP(c.writer(), c.carried(r))
 			c.finish()
 		}
 		if r.MultipartForm == nil {
@@ -86,18 +85,18 @@ func (m *Middleware) Handler(next http.Handler) http.Handler {
 // serve runs the handler of a call that is judged by how it ends. A panic is a
 // failure, and goes on; only [http.ErrAbortHandler], by which a proxy says that
 // the client has left, is none: nobody knows what the service did.
-func (c *call) serve(next http.Handler) {
+func (c *call) serve(next http.Handler, r *http.Request) {
 	defer func() {
 		v := recover()
 		if v != nil && v != http.ErrAbortHandler && !c.committed {
-			_ = c.outcome.Settle(c.r.Context(), http.StatusInternalServerError) // an error is logged by the engine
+			_ = c.outcome.Settle(c.Context, http.StatusInternalServerError) // an error is logged by the engine
 		}
 		c.outcome.Release()
 		if v != nil {
 			panic(v)
 		}
 	}()
-	c.request = *c.r.WithContext(c.settling())
+	c.request = *r.WithContext(c.settling())
 	next.ServeHTTP(c.writer(), &c.request)
 	c.finish()
 }
@@ -146,28 +145,22 @@ func Outcome(ctx context.Context) *engine.Outcome {
 // of the request as next sees it, so that carrying the decision costs nothing
 // until a handler asks for it.
 type call struct {
-	r         *http.Request // as it came
-	m         *Middleware
-	w         http.ResponseWriter
-	outcome   engine.Outcome
-	values    [2]string    // of header fields: those of the default style
-	committed bool         // the response header is written, or as good as
-	late      int32        // the status of an answer whose real status or cost is still to come, as a trailer
-	request   http.Request // as next sees it
+	context.Context // the request's own
+	m               *Middleware
+	w               http.ResponseWriter
+	outcome         engine.Outcome
+	values          [2]string    // of header fields: those of the default style
+	committed       bool         // the response header is written, or as good as
+	late            int32        // the status of an answer whose real status or cost is still to come, as a trailer
+	request         http.Request // as next sees it
 }
 
 // carried is the request with this call as its context. The copy lies in the call,
 // so that it needs no memory of its own.
-func (c *call) carried() *http.Request {
-	c.request = *c.r.WithContext(c)
+func (c *call) carried(r *http.Request) *http.Request {
+	c.request = *r.WithContext(c)
 	return &c.request
 }
-
-// The context's methods but Value are those of the request's own context.
-
-func (c *call) Deadline() (time.Time, bool) { return c.r.Context().Deadline() }
-func (c *call) Done() <-chan struct{}       { return c.r.Context().Done() }
-func (c *call) Err() error                  { return c.r.Context().Err() }
 
 type callKey struct{}
 
@@ -182,7 +175,7 @@ func (c *call) Value(key any) any {
 			return d
 		}
 	}
-	return c.r.Context().Value(key)
+	return c.Context.Value(key)
 }
 
 // settling is the context of a call whose outcome changes while the handler runs,
@@ -207,7 +200,7 @@ func (s *settling) Value(key any) any {
 	case s.known:
 		return s.began
 	}
-	return s.r.Context().Value(key)
+	return s.Context.Value(key)
 }
 
 // attributes turns a request into what a policy sees of it.

@@ -151,7 +151,7 @@ func (c *call) judge(h http.Header, status int) {
 		return
 	}
 	// An error is logged by the engine: the answer is the service's either way.
-	_ = c.outcome.SettleBy(c.r.Context(), status, h.Get)
+	_ = c.outcome.SettleBy(c.Context, status, h.Get)
 }
 
 // finish ends a call whose handler returned.
@@ -175,5 +175,5 @@ func (c *call) finish() {
 		}
 		status = answer.StatusOfGRPC(code)
 	}
-	_ = c.outcome.SettleBy(c.r.Context(), status, trailer)
+	_ = c.outcome.SettleBy(c.Context, status, trailer)
 }

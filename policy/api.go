@@ -9,7 +9,7 @@ import (
 // Attributes is what an edge knows of one request: the only form in which a
 // policy sees HTTP, gRPC or Lambda. Header names are in canonical MIME form.
 type Attributes struct {
-	Method   string // upper case
+	Method   string // in any case; whoever identifies is given it in upper case
 	Host     string // as received
 	Path     string // as received: still escaped, without the query
 	RawQuery string // as received

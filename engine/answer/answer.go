@@ -38,12 +38,15 @@ type face struct {
 	interval time.Duration // in which a bucket regains one unit; 0 for windows
 	most     int64
 
-	// near are the items of RateLimit for whoever has used one unit, two, and so on,
-	// and is told of more in nearSeconds: callers who stay well below a limit are
-	// told the same time and again.
-	near        [32]string
+	// near are, for a rule's bucket, the items of RateLimit for whoever has used one
+	// unit, two, and so on, and is told of more in nearSeconds: callers who stay well
+	// below a limit are told the same time and again.
+	near        []string
 	nearSeconds int64
 }
+
+// mostNear bounds face.near.
+const mostNear = 32
 
 func (w *Writer) face(v *engine.Verdict) *face {
 	r := v.Rule
@@ -62,6 +65,12 @@ func (w *Writer) face(v *engine.Verdict) *face {
 func (w *Writer) learn(v *engine.Verdict) *face {
 	f := newFace(v.Limit)
 	f.rule = v.Rule
+	f.nearSeconds = engine.Seconds(f.interval)
+	if f.interval > 0 {
+		for left := f.most - 1; left >= 0 && len(f.near) < mostNear; left-- {
+			f.near = append(f.near, string(f.appendLeft(nil, left, f.nearSeconds)))
+		}
+	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	var next []*face
@@ -94,12 +103,6 @@ func newFace(l weir.Limit) *face {
 	f.left = f.name + ";r="
 	f.policy = f.name + ";q=" + strconv.FormatInt(min(f.most, maxInteger), 10) +
 		";w=" + strconv.FormatInt(max(1, engine.Seconds(window)), 10)
-	f.nearSeconds = engine.Seconds(f.interval)
-	for i := range f.near {
-		if left := f.most - 1 - int64(i); left >= 0 {
-			f.near[i] = string(f.appendLeft(nil, left, f.nearSeconds))
-		}
-	}
 	return f
 }
 

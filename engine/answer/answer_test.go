@@ -119,7 +119,7 @@ func TestTextsThatStandReady(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		f := newFace(l)
+		f := new(Writer).face(&engine.Verdict{Rule: &policy.Rule{Limit: l}, Decision: weir.Decision{Limit: l}})
 		for used := int64(0); used <= min(l.Max(), 50); used++ {
 			for _, reset := range []time.Duration{0, 1, time.Millisecond, time.Second, time.Second + 1, 20 * time.Second, 41 * time.Second, time.Hour} {
 				d := weir.Decision{Limit: l, Allowed: true, Used: used, Remaining: l.Max() - used, ResetAfter: reset}
