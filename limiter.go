@@ -341,8 +341,21 @@ func (l *Limiter) after(ctx context.Context) (context.Context, context.CancelFun
 
 // prepare checks an op and returns its cost.
 func (l *Limiter) prepare(op *Op) (cost int64, err error) {
-	if l.broken != nil || op.Limit.spec == nil || !op.Key.Valid() || op.Cost < 0 || op.Limit.spec.Ready() != nil || l.caps.MaxKeep > 0 {
-		if err := l.unfit(op); err != nil {
+	switch {
+	case l.broken != nil:
+		return 0, l.broken
+	case op.Limit.spec == nil:
+		return 0, errNoLimit
+	case !op.Key.Valid():
+		return 0, errBadKey
+	case op.Cost < 0:
+		return 0, fmt.Errorf("weir: limit %q: cost %d is negative; give back with Reservation.Cancel or Settle", op.Limit.Name(), op.Cost)
+	}
+	if err := op.Limit.spec.Ready(); err != nil {
+		return 0, fmt.Errorf("weir: %w", err)
+	}
+	if l.caps.MaxKeep > 0 {
+		if err := l.Check(op.Limit); err != nil {
 			return 0, err
 		}
 	}
@@ -350,24 +363,6 @@ func (l *Limiter) prepare(op *Op) (cost int64, err error) {
 		l.raiseKeep(op.Limit)
 	}
 	return max(op.Cost, 1), nil
-}
-
-// unfit is why an op can't be taken; nil when it can.
-func (l *Limiter) unfit(op *Op) error {
-	switch {
-	case l.broken != nil:
-		return l.broken
-	case op.Limit.spec == nil:
-		return errNoLimit
-	case !op.Key.Valid():
-		return errBadKey
-	case op.Cost < 0:
-		return fmt.Errorf("weir: limit %q: cost %d is negative; give back with Reservation.Cancel or Settle", op.Limit.Name(), op.Cost)
-	}
-	if err := op.Limit.spec.Ready(); err != nil {
-		return fmt.Errorf("weir: %w", err)
-	}
-	return l.Check(op.Limit)
 }
 
 // keepOf is how long a key's item is kept after a write.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math"
+	"net/http"
 	"net/http/httptest"
 	"path/filepath"
 	"strings"
@@ -86,34 +87,19 @@ func onRedis(b *testing.B, r *report.Report) {
 }
 
 func overHTTP(b *testing.B, r *report.Report) {
-	s := report.Section{Title: "net/http middleware", Intro: "Processor time of one request from handler to recorder, limit by address, not reached, header fields as they come. \"Over bare\" is what the middleware adds."}
+	s := report.Section{Title: "net/http middleware", Intro: "Processor time of one request from handler to recorder, limit by address, not reached, header fields as they come. \"Over bare\" is what the middleware adds. One caller on one connection, and then two thousand in turn, each of whom everybody has to find anew."}
 	peers := middleware.Peers()
-	times := make([]samples, len(peers))
-	sequence := measure.Zipf(1)
-	for range *rounds {
-		for i, p := range peers {
-			h, err := p.Wrap(inproc.Never, middleware.Handler())
-			if err != nil {
-				b.Fatal(err)
-			}
-			request := httptest.NewRequest("GET", "/v1/things", nil)
-			take := func(int) bool { return middleware.Serve(h, request) == 200 }
-			take(0)
-			measure.Heap()
-			c := measure.Loop(1, *turn, sequence, true, take)
-			times[i].add(c.CPU, c)
-		}
-	}
-	rows, over := []report.Row{}, []report.Row{}
-	bare, _, _ := measure.Median(times[0].figures)
-	bareAllocs, _, _ := measure.Median(times[0].allocs)
+	one := requests(b, peers, 1)
+	var rows, over []report.Row
+	bare, _, _ := measure.Median(one[0].figures)
+	bareAllocs, _, _ := measure.Median(one[0].allocs)
 	for i, p := range peers {
-		row := times[i].row("request", p.Name, "ns")
+		row := one[i].row("request", p.Name, "ns")
 		rows = append(rows, row)
 		if i == 0 {
 			continue
 		}
-		allocs, _, _ := measure.Median(times[i].allocs)
+		allocs, _, _ := measure.Median(one[i].allocs)
 		added := report.Row{What: "over bare", Who: p.Name, Median: row.Median - bare, Unit: "ns"}
 		more := report.Row{What: "over bare", Who: p.Name, Median: math.Round(allocs - bareAllocs), Unit: "allocations"}
 		if p.Name == middleware.Weir {
@@ -123,8 +109,48 @@ func overHTTP(b *testing.B, r *report.Report) {
 		}
 		over = append(over, added, more)
 	}
+	many := requests(b, peers, 2000)
+	bare, _, _ = measure.Median(many[0].figures)
+	first := 0.0
+	for i, p := range peers[1:] {
+		median, _, _ := measure.Median(many[i+1].figures)
+		added := report.Row{What: "over bare, 2,000 callers", Who: p.Name, Median: median - bare, Unit: "ns"}
+		if first == 0 {
+			first = added.Median
+		} else {
+			added.Ratio = first / added.Median
+		}
+		over = append(over, added)
+	}
 	s.Rows = append(rows, over...)
 	r.Add(s)
+}
+
+// requests measures a request behind each peer, with callers in turn.
+func requests(b *testing.B, peers []middleware.Peer, callers int) []samples {
+	times := make([]samples, len(peers))
+	sequence := inTurn(callers)
+	sent := make([]*http.Request, callers)
+	for i := range sent {
+		sent[i] = httptest.NewRequest("GET", "/v1/things", nil)
+		sent[i].RemoteAddr = fmt.Sprintf("10.0.%d.%d:%d", i>>8, i&255, 20_000+i*7919%30_000)
+	}
+	for range *rounds {
+		for i, p := range peers {
+			h, err := p.Wrap(inproc.Never, middleware.Handler())
+			if err != nil {
+				b.Fatal(err)
+			}
+			take := func(caller int) bool { return middleware.Serve(h, sent[caller]) == 200 }
+			for n := range callers {
+				take(n)
+			}
+			measure.Heap()
+			c := measure.Loop(1, *turn, sequence, true, take)
+			times[i].add(c.CPU, c)
+		}
+	}
+	return times
 }
 
 // onDisk measures the embedded store beside the memory store: served from

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -43,11 +44,17 @@ application:
     - {name: ours, match: GET /x, by: everyone, limit: 9/h, on_store_error: allow}
     - {name: others, match: GET /y, by: account, limit: 9/h, on_store_error: allow}
 `
+	// The causes of two keys that share a place are not kept apart.
+	var f failures
+	a, of := "a", func(sub string) *atomic.Pointer[storeFailure] { return f.place(weir.NewKey("account", sub)) }
+	for of(a) == f.place(weir.NewKey("everyone", "all")) {
+		a += "a"
+	}
 	store := &partly{Store: memstore.New(memstore.Options{}), fails: map[string]error{
-		"account#a": errors.New("hot: nobody waits"), "everyone#all": errors.New("the answer was cut off"), "account#b": errors.New("hot as well"),
+		"account#" + a: errors.New("hot: nobody waits"), "everyone#all": errors.New("the answer was cut off"), "account#b": errors.New("hot as well"),
 	}}
 	r := newRig(t, text, func(o *Options) { o.Store, o.Deadline = store, time.Minute })
-	r.ask("/x", "a")
+	r.ask("/x", a)
 	r.ask("/y", "b")
 	causes := map[string]string{}
 	for line := range strings.Lines(r.log.String()) {

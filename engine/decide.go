@@ -106,7 +106,7 @@ func (e *Engine) decide(ctx context.Context, a *policy.Attributes, o *Outcome) {
 	}
 	o.Client, o.Exempt = m.Client, m.Exempt
 	var room [4]policy.Op
-	if m.HasEdge() && !e.admit(ctx, p.AppendEdge(room[:0], &m, a), o) || m.Exempt != "" {
+	if !e.admit(ctx, p.AppendEdge(room[:0], &m, a), o) || m.Exempt != "" {
 		return
 	}
 	if m.NeedsIdentity && !e.identify(ctx, a, o) {

@@ -65,8 +65,9 @@ func (p *Policy) Match(a *Attributes) (m Match, err error) {
 	return m, err
 }
 
-// MatchInto is Match with room for its result, which must be the zero Match.
+// MatchInto is Match with room for its result.
 func (p *Policy) MatchInto(m *Match, a *Attributes) error {
+	*m = Match{}
 	return p.match(a, m, nil)
 }
 
@@ -301,9 +302,6 @@ func isPreflight(a *Attributes) bool {
 func (p *Policy) sentKey(a *Attributes) bool {
 	return p.auth.APIKeys != nil && len(a.Header[p.auth.APIKeys.Header]) > 0
 }
-
-// HasEdge reports whether [Policy.AppendEdge] has anything to append.
-func (m *Match) HasEdge() bool { return m.found.edge.n > 0 }
 
 // AppendEdge appends to room, which may be nil, the ops of the edge rules that
 // a request matched. They are to be taken first, from this process's memory.

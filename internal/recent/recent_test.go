@@ -37,16 +37,43 @@ func TestTableIsExact(t *testing.T) {
 // Keys whose hashes are neighbours lie apart.
 func TestNeighboursHavePlacesOfTheirOwn(t *testing.T) {
 	var table Table[int, int]
-	for i := range 500 {
+	for i := range 250 {
 		table.Keep(uint64(i), i, i)
 	}
 	kept := 0
-	for i := range 500 {
+	for i := range 250 {
 		if _, ok := table.Find(uint64(i), i); ok {
 			kept++
 		}
 	}
-	if kept < 480 {
-		t.Errorf("%d of 500 neighbours were kept", kept)
+	if kept < 240 {
+		t.Errorf("%d of 250 neighbours were kept", kept)
 	}
+}
+
+// A crowd that passes by once leaves those who were there, and who stays comes in.
+func TestACrowdPushesFewOut(t *testing.T) {
+	var table Table[int, int]
+	for i := range 250 {
+		table.Keep(uint64(i), i, i)
+	}
+	for i := range 500 {
+		table.Keep(uint64(i), 1000+i, i)
+	}
+	there := 0
+	for i := range 250 {
+		if _, ok := table.Find(uint64(i), i); ok {
+			there++
+		}
+	}
+	if there < 125 { // three in four, after two of the crowd have asked for each place
+		t.Errorf("%d of 250 are still there", there)
+	}
+	for n := range 1000 {
+		if _, ok := table.Find(7, -1); ok {
+			return
+		}
+		table.Keep(7, -1, n)
+	}
+	t.Error("who asks a thousand times is never kept")
 }
