@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -185,6 +186,39 @@ func (s *spoiling) sound(what string, left int) {
 		s.Errorf("%s: after a reset %s fields are left, want %d", what, got, left)
 	}
 	s.server.Do(s, "DEL", s.name())
+}
+
+// TestSpoiledIsAskedOnce: a store that sends again what was lost does not send again
+// what was answered with a spoiled item.
+func TestSpoiledIsAskedOnce(t *testing.T) {
+	var trips atomic.Int64
+	s := newSpoiling(t, redisstore.Options{Resend: true, Observer: &weir.Observer{Trip: func(context.Context, weir.Trip) { trips.Add(1) }}}, "quota 5000000/h")
+	s.takes("at first", s.limits...)
+	s.hset("spoil-0.c", "5 ") // which the script takes for a number
+	trips.Store(0)
+	var spoiled *weir.SpoiledError
+	if _, err := s.limiter.Take(context.Background(), weir.Op{Limit: s.limits[0], Key: s.key, OnFail: weir.FailError}); !errors.As(err, &spoiled) || trips.Load() != 1 {
+		t.Errorf("%v, in %d trips", err, trips.Load())
+	}
+}
+
+// TestResetOfASpoiledKeyIsSeenAtOnce: who was refused before a key was spoiled is not
+// refused by memory after a reset.
+func TestResetOfASpoiledKeyIsSeenAtOnce(t *testing.T) {
+	s := newSpoiling(t, redisstore.Options{}, "quota 1/h")
+	op := weir.Op{Limit: s.limits[0], Key: s.key, OnFail: weir.FailError}
+	for n := range 3 {
+		if d, err := s.limiter.Take(context.Background(), op); err != nil || d.Allowed != (n == 0) {
+			t.Fatalf("take %d: %+v, %v", n, d, err)
+		}
+	}
+	s.server.Do(t, "SET", s.name(), "x")
+	if err := s.limiter.Reset(context.Background(), s.key); err != nil {
+		t.Fatal(err)
+	}
+	if d, err := s.limiter.Take(context.Background(), op); err != nil || !d.Allowed {
+		t.Errorf("after a reset: %+v, %v", d, err)
+	}
 }
 
 // TestSpoiledKeys: a key of another type, or with more fields than an item can have,
