@@ -135,7 +135,8 @@ type Lister interface {
 // can't be read at all, such as a key of another type. Reset has such an item deleted:
 // one of which a read says that it is spoiled, and not in which field.
 type Deleter interface {
-	// Delete removes an item, whatever it is. That there is none is no error.
+	// Delete removes an item if it can't be read at all, in one step. That it can be,
+	// since somebody else has mended it, or that there is none, is no error.
 	Delete(ctx context.Context, item Key) error
 }
 

@@ -285,3 +285,31 @@ func TestSpoiledKeys(t *testing.T) {
 		}
 	})
 }
+
+// Between a read that finds a key spoiled and its deletion somebody else may have
+// mended it and counted there: that stays.
+func TestDeleteLeavesWhatCanBeRead(t *testing.T) {
+	s := newSpoiling(t, redisstore.Options{}, "quota 5/h")
+	take := weir.Op{Limit: s.limits[0], Key: s.key, OnFail: weir.FailError}
+	if _, err := s.limiter.Take(t.Context(), take); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.store.Delete(t.Context(), s.key); err != nil {
+		t.Fatal(err)
+	}
+	if d, err := s.limiter.Take(t.Context(), take); err != nil || d.Used != 2 {
+		t.Errorf("a healthy item after a deletion: %+v, %v", d, err)
+	}
+	for _, spoil := range [][]string{{"SET", s.name(), "x"}, {"EVAL", "for i=1,8193 do redis.call('HSET',KEYS[1],i,1) end", "1", s.name()}, {"DEL", s.name()}} {
+		if spoil[0] != "EVAL" {
+			s.server.Do(t, "DEL", s.name())
+		}
+		s.server.Do(t, spoil...)
+		if err := s.store.Delete(t.Context(), s.key); err != nil {
+			t.Fatal(err)
+		}
+		if n := s.server.Do(t, "EXISTS", s.name()); n != "0" {
+			t.Errorf("%.40s: %s keys are left", spoil, n)
+		}
+	}
+}
