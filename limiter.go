@@ -142,7 +142,7 @@ func (l *Limiter) Take(ctx context.Context, ops ...Op) (d Decision, err error) {
 		return d, err
 	}
 	// One op on a store in this process: nothing is allocated, and little is
-	// written before Lock and after it, since both wait for what was written.
+	// written before Lock and Unlock, since both wait for what was written.
 	op := &ops[0]
 	cost, err := l.prepare(op)
 	if err != nil {
@@ -153,12 +153,17 @@ func (l *Limiter) Take(ctx context.Context, ops ...Op) (d Decision, err error) {
 		return l.takeOne(ctx, op)
 	}
 	spec := op.spec()
-	if b, ok := spec.StepUsual(state, now, cost); ok {
+	switch b, ok := spec.StepUsual(state, now, cost); {
+	case ok && b.OK: // Unlock waits for the item's new state anyway, and others for it
+		l.local.Unlock(op.Key)
 		d.of(op.Limit, cost, b, spec.Max())
-	} else {
+	case ok:
+		d.of(op.Limit, cost, b, spec.Max())
+		l.local.Unlock(op.Key)
+	default:
 		d = decide(op.Limit, cost, spec.Step(state, now, cost))
+		l.local.Unlock(op.Key)
 	}
-	l.local.Unlock(op.Key)
 	l.tell(ctx, op, &d)
 	if op.Shadow {
 		d = Decision{Allowed: true} // as if the op were absent
