@@ -154,10 +154,10 @@ func (l *Limiter) Take(ctx context.Context, ops ...Op) (d Decision, err error) {
 	}
 	spec := op.spec()
 	switch b, ok := spec.StepUsual(state, now, cost); {
-	case ok && b.OK: // Unlock waits for the item's new state anyway, and others for it
+	case ok && b.OK: // others wait for the lock, so what is returned is written after it
 		l.local.Unlock(op.Key)
 		d.of(op.Limit, cost, b, spec.Max())
-	case ok:
+	case ok: // a refusal changes nothing, and Unlock waits for what is written here instead
 		d.of(op.Limit, cost, b, spec.Max())
 		l.local.Unlock(op.Key)
 	default:
