@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -16,13 +17,13 @@ import (
 type remote struct {
 	s     *memstore.Store
 	fails error
-	trips int // by a test that makes one call at a time
+	trips atomic.Int64
 }
 
 func (r *remote) Caps() weir.Caps { return r.s.Caps() }
 func (r *remote) Close() error    { return r.s.Close() }
 func (r *remote) Apply(ctx context.Context, item weir.Key, tries []weir.Write, state *weir.Cells) (int, int64, error) {
-	r.trips++
+	r.trips.Add(1)
 	if r.fails != nil {
 		return -1, 0, r.fails
 	}

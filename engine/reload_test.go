@@ -20,7 +20,7 @@ func TestR10_ReloadInAnOutageRenewsNoShare(t *testing.T) {
 				limit + ", on_store_error: local, share: 1/4}\n"
 			store := &remote{s: memstore.New(memstore.Options{}), fails: errors.New("no route to host")}
 			r := newRig(t, text, func(o *Options) { o.Store = store })
-			allowed, trips := 0, store.trips
+			allowed, trips := 0, store.trips.Load()
 			for n := range 10 {
 				for range 20 {
 					if r.ask("/", "a").Served() {
@@ -35,7 +35,7 @@ func TestR10_ReloadInAnOutageRenewsNoShare(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			if trips = store.trips - trips; trips > 5 || allowed > 10 {
+			if trips = store.trips.Load() - trips; trips > 5 || allowed > 10 {
 				t.Errorf("%s: a share of 10 let %d through; %d trips", limit, allowed, trips)
 			}
 			store.fails = nil
