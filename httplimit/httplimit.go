@@ -59,8 +59,7 @@ func (k *keyOf) Value(key any) any {
 // http.ResponseController finds the rest.
 func (m *Middleware) Handler(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		var a policy.Attributes
-		m.attributes(&a, r)
+		a := m.attributes(r)
 		c := &call{Context: r.Context(), m: m, w: w}
 		m.engine.Decide(r.Context(), &a, &c.outcome)
 		if !c.outcome.Served() {
@@ -76,8 +75,8 @@ func (m *Middleware) Handler(next http.Handler) http.Handler {
 			next.ServeHTTP(c.writer(), c.carried(r))
 			c.finish()
 		}
-		if r.MultipartForm == nil {
-			r.MultipartForm = c.request.MultipartForm // the server removes its files, by the request that it made
+		if f := c.request.MultipartForm; f != nil && r.MultipartForm == nil {
+			r.MultipartForm = f // the server removes its files, by the request that it made
 		}
 	})
 }
@@ -105,9 +104,8 @@ func (c *call) serve(next http.Handler, r *http.Request) {
 // as JSON. Put it where the policy does not count it.
 func (m *Middleware) Usage() http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		var a policy.Attributes
 		var o engine.Outcome
-		m.attributes(&a, r)
+		a := m.attributes(r)
 		body := m.engine.Usage(r.Context(), &a, &o)
 		if !o.Served() {
 			m.refuse(w, &o, &a)
@@ -204,13 +202,15 @@ func (s *settling) Value(key any) any {
 }
 
 // attributes turns a request into what a policy sees of it.
-func (m *Middleware) attributes(a *policy.Attributes, r *http.Request) {
-	a.Method = r.Method
-	a.Host = r.Host
-	a.Path = path(r)
-	a.RawQuery = r.URL.RawQuery
-	a.Header = r.Header
-	a.Peer = m.peers.of(r.RemoteAddr)
+func (m *Middleware) attributes(r *http.Request) policy.Attributes {
+	return policy.Attributes{
+		Method:   r.Method,
+		Host:     r.Host,
+		Path:     path(r),
+		RawQuery: r.URL.RawQuery,
+		Header:   r.Header,
+		Peer:     m.peers.of(r.RemoteAddr),
+	}
 }
 
 // path is the request's path as it came, escapes and all.

@@ -90,13 +90,10 @@ func (rs *readings) read(raw string) (err error) {
 
 // plain reports whether every server reads a path in the same way, as written.
 func plain(raw string) bool {
-	last := byte(0)
-	for i := range len(raw) {
-		c := raw[i]
-		if k := oddities[c]; k != 0 && (k == odd || last == '/') {
+	for i, c := range []byte(raw) {
+		if k := oddities[c]; k != 0 && (k == odd || i > 0 && raw[i-1] == '/') {
 			return false
 		}
-		last = c
 	}
 	return true
 }
