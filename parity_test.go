@@ -16,6 +16,7 @@ import (
 // what came of each.
 type script struct {
 	*place
+	others []*weir.Limiter // of other processes, which take turns with it
 	random *rand.Rand
 	limits []weir.Limit
 	back   bool // the clock is set back at times
@@ -69,6 +70,12 @@ func (s *script) note(verb string, d weir.Decision, err error) {
 
 func (s *script) ops() []weir.Op {
 	var ops []weir.Op
+	if s.random.IntN(3) == 0 { // one limit, and others that watch
+		for _, i := range s.random.Perm(len(s.limits))[:5] {
+			ops = append(ops, weir.Op{Limit: s.limits[i], Key: someone, Cost: 1 + s.random.Int64N(3), Shadow: len(ops) > 0})
+		}
+		return ops
+	}
 	for range 1 + s.random.IntN(4) {
 		key := [...]weir.Key{someone, weir.NewKey("account", "b"), weir.NewKey("account", "b", "event", "1")}[s.random.IntN(3)]
 		ops = append(ops, weir.Op{
@@ -84,6 +91,10 @@ func (s *script) ops() []weir.Op {
 
 func (s *script) step() {
 	ctx := context.Background()
+	if n := len(s.others); n > 0 {
+		i := s.random.IntN(n)
+		s.Limiter, s.others[i] = s.others[i], s.Limiter
+	}
 	switch x := s.random.IntN(20); {
 	case x < 4:
 		s.pass([...]time.Duration{1, 300 * time.Millisecond, time.Second, 2*time.Second + 1, 20 * time.Second, time.Minute}[s.random.IntN(6)])
@@ -130,24 +141,28 @@ func (s *script) step() {
 	}
 }
 
-// One script gives the same decisions in process and on the way of a remote store.
+// One script gives the same decisions in process and on the way of a remote store,
+// also where another process has changed the item since this one has seen it.
 func TestParity(t *testing.T) {
 	steps := 0
-	for seed := range uint64(20) {
-		back := seed%3 == 0
+	for seed := range uint64(40) {
+		back, processes := seed%3 == 0, 1+int(seed/20)
 		limits := scriptLimits(t, back)
 		run := func(name string) *script {
 			c := newClock()
 			p := &place{TB: t, clock: c}
 			o := weir.Options{Deadline: patient, Now: c.now}
-			if name == "memory" {
-				p.Limiter = weir.NewLimiter(memstore.New(memstore.Options{Now: c.now}), o)
-			} else {
+			var store weir.Store = memstore.New(memstore.Options{Now: c.now})
+			if name == "remote" {
 				p.far = newDistant(c)
 				o.NoCoalescing = true // every decision then is the store's, at its time
-				p.Limiter = weir.NewLimiter(p.far, o)
+				store = p.far
 			}
+			p.Limiter = weir.NewLimiter(store, o)
 			s := &script{place: p, random: rand.New(rand.NewPCG(seed, 37)), limits: limits, back: back}
+			for range processes - 1 {
+				s.others = append(s.others, weir.NewLimiter(store, o))
+			}
 			for range 2500 {
 				s.step()
 				steps++
@@ -162,11 +177,11 @@ func TestParity(t *testing.T) {
 			}
 		}
 		trips, writes := far.far.counts()
-		if seed == 0 {
-			t.Logf("%d lines, %d trips, %d writes", len(here.lines), trips, writes)
+		if seed%20 == 0 {
+			t.Logf("%d processes: %d lines, %d trips, %d writes", processes, len(here.lines), trips, writes)
 		}
 	}
-	if steps < 100_000 {
+	if steps < 200_000 {
 		t.Errorf("%d steps", steps)
 	}
 }

@@ -71,9 +71,11 @@ func TestStoresAgree(t *testing.T) {
 		c := newClock()
 		k := open(t, c)
 		began := time.Now()
-		// Every decision is the store's, at its time: a memo is a second old.
-		lim := weir.NewLimiter(k.store, weir.Options{Deadline: patient, Now: c.now, NoCoalescing: true})
-		s := &script{place: &place{TB: t, clock: c, Limiter: lim}, random: rand.New(rand.NewPCG(seed, 41)), limits: limits, grain: time.Microsecond}
+		// Two processes. Every decision is the store's, at its time: a memo is a
+		// second old.
+		o := weir.Options{Deadline: patient, Now: c.now, NoCoalescing: true}
+		lim, other := weir.NewLimiter(k.store, o), weir.NewLimiter(k.store, o)
+		s := &script{place: &place{TB: t, clock: c, Limiter: lim}, others: []*weir.Limiter{other}, random: rand.New(rand.NewPCG(seed, 41)), limits: limits, grain: time.Microsecond}
 		for range steps {
 			s.step()
 		}

@@ -59,12 +59,11 @@ func (s *service) allowed(state *plan.Cells) (back []*update) {
 	for _, t := range s.batch.fits {
 		for i := range t.asks {
 			a := &t.asks[i]
-			v := a.Spec.Look(state, s.now, a.Cost)
-			if s.batch.out[outKey{t, i}] {
-				v.OK = false
-				t.verdicts[i] = v
+			if !t.verdicts[i].OK {
+				s.without(state, a, &t.verdicts[i])
 				continue
 			}
+			v := a.Spec.Look(state, s.now, a.Cost)
 			notice := int64(0)
 			for j := range s.later {
 				if later := &s.later[j]; later.spec.Same(a.Spec) {
@@ -86,12 +85,36 @@ func (s *service) allowed(state *plan.Cells) (back []*update) {
 	return back
 }
 
+// without brings up to date the verdict of a shadow that the write went without:
+// to what the write left, but for what was taken later. As it was judged, that was
+// by what was last known; where there is room since, it stays.
+func (s *service) without(state *plan.Cells, a *Ask, v *plan.Verdict) {
+	if !s.fresh { // the cost alone refuses: nobody was asked
+		*v = unseen(a)
+		return
+	}
+	left := state
+	for i := range s.later {
+		if m := &s.later[i]; m.sum > 0 && m.spec.Same(a.Spec) {
+			var w plan.Write
+			left = &s.batch.scratch
+			left.CopyFrom(state)
+			if m.spec.GiveBack(left, s.now, m.sum, m.spec.Look(left, s.now, 1).Stamp, &w) {
+				w.Apply(left, s.now)
+			}
+		}
+	}
+	if u := a.Spec.Look(left, s.now, a.Cost); !u.OK {
+		*v = u
+	}
+}
+
 // hears is who is told of the mark that a batch has reached: the last of those that
 // took of the limit and still wait.
 func (s *service) hears(of *plan.Spec) *take {
 	for _, t := range slices.Backward(s.batch.fits) {
 		for i := range t.asks {
-			if !t.gone && t.asks[i].Spec.Same(of) && !s.batch.out[outKey{t, i}] {
+			if !t.gone && t.verdicts[i].OK && t.asks[i].Spec.Same(of) {
 				return t
 			}
 		}

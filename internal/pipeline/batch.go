@@ -8,11 +8,11 @@ import (
 
 // batch is the takes of one item that go out in one write.
 type batch struct {
-	fits    []*take // taken by the write, in order of arrival
+	fits    []*take // taken by the write, in order of arrival; a shadow of theirs whose verdict is not OK stays out
 	rest    []*take // what the known state has no room for
 	totals  []total
-	asNew   []total         // of the write for an item that is as good as new
-	out     map[outKey]bool // shadows that do not fit; they stay out of the write
+	asNew   []total // of the write for an item that is as good as new
+	lacks   []total // what the write needs to be refused, for shadows that stay out
 	scratch plan.Cells
 }
 
@@ -24,27 +24,26 @@ type total struct {
 	hears  *take // who is told of it
 }
 
-type outKey struct {
-	t *take
-	i int
-}
-
 // reset empties a batch and keeps its memory.
 func (b *batch) reset() {
 	clear(b.fits[:cap(b.fits)])
 	clear(b.rest[:cap(b.rest)])
 	clear(b.totals[:cap(b.totals)])
 	clear(b.asNew[:cap(b.asNew)])
-	b.fits, b.rest, b.totals, b.out = b.fits[:0], b.rest[:0], b.totals[:0], nil
+	clear(b.lacks[:cap(b.lacks)])
+	b.fits, b.rest, b.totals, b.lacks = b.fits[:0], b.rest[:0], b.totals[:0], b.lacks[:0]
 }
 
 // judge fills a batch from a known state: in order of arrival, each take that
 // still fits, but no more of them than most. A later, smaller one may pass where
-// an earlier one did not.
-func (b *batch) judge(pending []*take, known *plan.Cells, now int64, most int) {
+// an earlier one did not. A shadow that does not fit stays out of the write; that
+// it does not is for the write to see, unless the state came from the store just
+// now, which is fresh enough for what takes nothing.
+func (b *batch) judge(pending []*take, known *plan.Cells, now int64, most int, fresh bool) {
 	b.reset()
 	if len(pending) == 1 && pending[0].plain() { // as of most calls: nobody needs the state that it leaves
 		if t := pending[0]; room(t, known, now) {
+			t.verdicts[0].OK = true
 			b.fits = append(b.fits, t)
 			b.add(t.asks[0].Spec, t.asks[0].Cost)
 		} else {
@@ -54,21 +53,22 @@ func (b *batch) judge(pending []*take, known *plan.Cells, now int64, most int) {
 	}
 	b.scratch.CopyFrom(known)
 	for _, t := range pending {
-		if len(b.fits) == most || b.differs(t) || !room(t, &b.scratch, now) {
+		if len(b.fits) == most || b.differs(t, now) || !room(t, &b.scratch, now) {
 			b.rest = append(b.rest, t)
 			continue
 		}
 		b.fits = append(b.fits, t)
 		for i := range t.asks {
 			a := &t.asks[i]
-			if a.Spec.Step(&b.scratch, now, a.Cost).OK {
-				b.add(a.Spec, a.Cost)
-				continue
+			if a.Shadow {
+				if t.verdicts[i] = a.Spec.Look(&b.scratch, now, a.Cost); !t.verdicts[i].OK {
+					b.lack(a, fresh)
+					continue
+				}
 			}
-			if b.out == nil {
-				b.out = map[outKey]bool{}
-			}
-			b.out[outKey{t, i}] = true
+			t.verdicts[i].OK = true
+			a.Spec.Step(&b.scratch, now, a.Cost)
+			b.add(a.Spec, a.Cost)
 		}
 	}
 }
@@ -77,12 +77,16 @@ func (b *batch) judge(pending []*take, known *plan.Cells, now int64, most int) {
 func (t *take) plain() bool { return len(t.asks) == 1 && !t.asks[0].Shadow }
 
 // differs reports whether a take is of another limit with the same counters as
-// one of the batch, such as those of two plans of one caller. One write can't
-// guard both; the next one is theirs.
-func (b *batch) differs(t *take) bool {
+// one of the batch, such as those of two plans of one caller: one write can't
+// guard both. Or of more, with the batch, than the limit can ever hold, where a
+// newer policy's bucket has room for it: no write takes so much. The next one is
+// theirs.
+func (b *batch) differs(t *take, now int64) bool {
 	for i := range t.asks {
+		a := &t.asks[i]
 		for j := range b.totals {
-			if s := t.asks[i].Spec; b.totals[j].spec.Same(s) && !b.totals[j].spec.Alike(s) {
+			m := &b.totals[j]
+			if m.spec.Same(a.Spec) && (!m.spec.Alike(a.Spec) || m.sum > a.Spec.Most()-a.Cost && a.Spec.Look(&b.scratch, now, a.Cost).OK) {
 				return true
 			}
 		}
@@ -109,6 +113,27 @@ func (b *batch) add(spec *plan.Spec, cost int64) {
 	b.totals = append(b.totals, total{spec: spec, sum: cost})
 }
 
+// lack notes that a shadow has no room behind what the batch takes, unless that is
+// sure. Of several, the least that it has no room for is enough.
+func (b *batch) lack(a *Ask, fresh bool) {
+	n := a.Cost
+	if fresh || n > a.Spec.Most() {
+		return
+	}
+	for i := range b.totals {
+		if m := &b.totals[i]; m.spec.Same(a.Spec) {
+			n += m.sum
+		}
+	}
+	for i := range b.lacks {
+		if m := &b.lacks[i]; m.spec.Alike(a.Spec) {
+			m.sum = min(m.sum, n)
+			return
+		}
+	}
+	b.lacks = append(b.lacks, total{spec: a.Spec, sum: n})
+}
+
 // plan makes the one write, and reports whether there is one.
 func (b *batch) plan(known *plan.Cells, now int64, w *plan.Write) bool {
 	w.Reset()
@@ -119,6 +144,9 @@ func (b *batch) plan(known *plan.Cells, now int64, w *plan.Write) bool {
 			return false
 		}
 		t.notice = v.Notice
+	}
+	for i := range b.lacks {
+		b.lacks[i].spec.Refuse(known, now, b.lacks[i].sum, w)
 	}
 	return len(w.Do) > 0
 }

@@ -31,44 +31,56 @@ func fields(c *plan.Cells) map[plan.Field]int64 {
 }
 
 // A batch is its takes one after the other: wherever its one write holds, each
-// of them would have been allowed, and together they leave what it leaves. Also
-// where limits share counters and differ.
+// of them would have been allowed, but for the shadows that it goes without, which
+// would have been refused; and together they leave what it leaves. Also where
+// limits share counters and differ.
 func TestBatchIsItsTakes(t *testing.T) {
 	const base = 1_800_000_000 * second
 	bucket := spec(t, "b", "1/s burst 9")
 	specs := []*plan.Spec{
 		bucket, spec(t, "b", "2/s burst 30"), bucket.Revised(1, plan.Keep), spec(t, "b", "1/s burst 9"),
 		spec(t, "q", "quota 9/h"), spec(t, "q", "quota 90/h"), spec(t, "s", "sliding 9/h"), spec(t, "s", "sliding 90/h"),
-		spec(t, "c", "quota 9/hour calendar"), spec(t, "c", "quota 90/hour calendar"), bucket.Shadow(),
+		spec(t, "c", "quota 9/hour calendar"), spec(t, "c", "quota 90/hour calendar"), spec(t, "b", "1/s burst 60").Revised(2, plan.Keep),
+	}
+	real := len(specs)
+	for _, s := range specs {
+		specs = append(specs, s.Shadow())
 	}
 	r := rand.New(rand.NewPCG(1, 1))
 	state := func(now int64) *plan.Cells {
 		c := new(plan.Cells)
-		for range r.IntN(12) {
+		for range r.IntN(20) {
 			specs[r.IntN(len(specs))].Step(c, now-r.Int64N(6*second), 1+r.Int64N(8))
 		}
 		return c
 	}
-	held, several := 0, 0
-	for range 30_000 {
+	held, several, without := 0, 0, 0
+	for range 60_000 {
 		known, actual := state(base), state(base)
 		if r.IntN(2) == 0 { // known, and a little later
 			actual.CopyFrom(known)
-			specs[r.IntN(len(specs))].Step(actual, base, 1+r.Int64N(8))
+			s, n := specs[r.IntN(len(specs))], 1+r.Int64N(8)
+			v := s.Step(actual, base, n)
+			var w plan.Write
+			if v.OK && r.IntN(2) == 0 && s.GiveBack(known, base, n, v.Stamp, &w) { // somebody has given back
+				actual.CopyFrom(known)
+				w.Apply(actual, base)
+			}
 		}
+		few, fresh := r.Perm(len(specs))[:4], r.IntN(4) == 0
 		var pending []*take
 		for range 1 + r.IntN(5) {
 			tk := &take{}
-			for _, i := range r.Perm(len(specs))[:1+r.IntN(2)] {
-				if len(tk.asks) == 0 || !tk.asks[0].Spec.Same(specs[i]) {
-					tk.asks = append(tk.asks, Ask{Spec: specs[i], Cost: 1 + r.Int64N(3), Shadow: specs[i] == bucket.Shadow()})
+			for _, i := range r.Perm(len(few))[:1+r.IntN(2)] {
+				if i = few[i]; len(tk.asks) == 0 || !tk.asks[0].Spec.Same(specs[i]) {
+					tk.asks = append(tk.asks, Ask{Spec: specs[i], Cost: 1 + r.Int64N(10), Shadow: i >= real})
 				}
 			}
 			tk.verdicts = make([]plan.Verdict, len(tk.asks))
 			pending = append(pending, tk)
 		}
 		var b batch
-		b.judge(pending, known, base, 1+r.IntN(len(pending)))
+		b.judge(pending, known, base, 1+r.IntN(len(pending)), fresh)
 		if len(b.fits)+len(b.rest) != len(pending) {
 			t.Fatal("a take is lost")
 		}
@@ -82,6 +94,9 @@ func TestBatchIsItsTakes(t *testing.T) {
 		if !w.Holds(known, base) {
 			t.Fatalf("a write does not hold on the state that it was made from: %+v", w)
 		}
+		if fresh { // what is known is what is there, but for what others did on the way
+			actual.CopyFrom(known)
+		}
 		if !w.Holds(actual, base) {
 			continue
 		}
@@ -92,7 +107,10 @@ func TestBatchIsItsTakes(t *testing.T) {
 		w.Apply(written, base)
 		for _, tk := range b.fits {
 			for i, a := range tk.asks {
-				if b.out[outKey{tk, i}] {
+				if !tk.verdicts[i].OK {
+					if without++; a.Spec.Look(stepped, base, a.Cost).OK {
+						t.Fatalf("left out: shadow %s with %d, one of %d takes in a write of %+v on %v", a.Spec, a.Cost, len(b.fits), b.totals, fields(actual))
+					}
 					continue
 				}
 				if !a.Spec.Step(stepped, base, a.Cost).OK {
@@ -107,8 +125,9 @@ func TestBatchIsItsTakes(t *testing.T) {
 			t.Fatalf("one after the other %v\nin one write %v", fields(stepped), fields(written))
 		}
 	}
-	if held < 2000 || several < 1000 {
-		t.Errorf("%d writes held, %d of several takes", held, several)
+	t.Logf("%d writes held, %d of several takes, and %d shadows stayed out of them", held, several, without)
+	if held < 2000 || several < 1000 || without < 1000 {
+		t.Error("too few")
 	}
 }
 
@@ -131,10 +150,11 @@ func TestTwoGuesses(t *testing.T) {
 			for _, i := range r.Perm(len(specs))[:1+r.IntN(2)] {
 				tk.asks = append(tk.asks, Ask{Spec: specs[i], Cost: 1 + r.Int64N(3)})
 			}
+			tk.verdicts = make([]plan.Verdict, len(tk.asks))
 			pending = append(pending, tk)
 		}
 		var b batch
-		b.judge(pending, new(plan.Cells), base, maxBatch)
+		b.judge(pending, new(plan.Cells), base, maxBatch, false)
 		var w plan.Write
 		if !b.plan(new(plan.Cells), base, &w) {
 			t.Fatal("nothing fits a new item")

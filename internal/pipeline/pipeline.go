@@ -356,10 +356,15 @@ func never(asks []Ask, verdicts []plan.Verdict) bool {
 	}
 	if any {
 		for i := range asks {
-			verdicts[i] = plan.Verdict{Never: asks[i].Cost > asks[i].Spec.Most(), Max: asks[i].Spec.Max(), Unseen: true}
+			verdicts[i] = unseen(&asks[i])
 		}
 	}
 	return any
+}
+
+// unseen is what the cost alone says of an ask.
+func unseen(a *Ask) plan.Verdict {
+	return plan.Verdict{Never: a.Cost > a.Spec.Most(), Max: a.Spec.Max(), Unseen: true}
 }
 
 // Deadline is that of one decision; the first has to set up connections and credentials.

@@ -110,12 +110,12 @@ func (s *service) plan() bool {
 				return false
 			}
 		}
-		b.judge(s.pending, &s.known, s.now, s.most)
+		b.judge(s.pending, &s.known, s.now, s.most, s.fresh)
 		doubt := len(b.totals) == 0 && !s.fresh && s.known.Len() > 0
 		if doubt {
 			// What is only remembered refuses nobody: ask as if nothing were known.
 			s.known.Reset()
-			b.judge(s.pending, &s.known, s.now, s.most)
+			b.judge(s.pending, &s.known, s.now, s.most, s.fresh)
 		}
 		if len(b.totals) == 0 && len(b.fits) > 0 {
 			if s.fresh {

@@ -96,7 +96,7 @@ func in(f Field, window int64) Field {
 }
 
 // counts is what a check has looked at, so that a grid that tests nothing is seen.
-type counts struct{ states, writes, pairs, held, denied int }
+type counts struct{ states, writes, pairs, held, denied, refused int }
 
 // check is the definition of a sound and complete plan. For every known state,
 // the planned write, wherever it holds, does what step does there (sound), and
@@ -108,7 +108,7 @@ func (l several) check(t *testing.T, states []*Cells, nows, stores, costs []int6
 	n.states = len(states)
 	for _, now := range nows {
 		for _, cost := range costs {
-			writes := map[string]*Write{}
+			writes, refusals := map[string]*Write{}, map[string]*Write{}
 			for _, known := range states {
 				w := new(Write)
 				planned := l.plan(known, now, cost, w)
@@ -122,6 +122,14 @@ func (l several) check(t *testing.T, states []*Cells, nows, stores, costs []int6
 				if !planned {
 					n.denied++
 					l.tidied(t, known, now, cost)
+					if len(l) == 1 && cost <= l[0].most {
+						w.Reset()
+						l[0].Refuse(known, now, cost, w)
+						if !w.Holds(known, now) {
+							t.Fatalf("the guards of a refusal do not hold on the state that they were made from: now %d, cost %d, state %v, guards %+v", now, cost, show(known), w.If)
+						}
+						refusals[fmt.Sprint(w.If)] = w
+					}
 					if len(l) > 1 && !maps.Equal(before, l.meaning(after, now)) {
 						t.Fatalf("a refusal changed the state %v", show(known))
 					}
@@ -133,6 +141,19 @@ func (l several) check(t *testing.T, states []*Cells, nows, stores, costs []int6
 				writes[fmt.Sprint(w.If, w.Do)] = w
 			}
 			n.writes += len(writes)
+			for _, w := range refusals {
+				for _, skew := range stores {
+					for _, actual := range states {
+						if !w.Holds(actual, now+skew) {
+							continue
+						}
+						n.refused++
+						if l[0].Look(actual, now+skew, cost).OK {
+							t.Fatalf("the guards of a refusal hold where step allows: now %d, cost %d, state %v, guards %+v", now+skew, cost, show(actual), w.If)
+						}
+					}
+				}
+			}
 			for _, w := range writes {
 				for _, skew := range stores {
 					at := now + skew
@@ -151,7 +172,7 @@ func (l several) check(t *testing.T, states []*Cells, nows, stores, costs []int6
 		}
 	}
 	t.Logf("%+v", n)
-	if n.held == 0 || n.denied == 0 {
+	if n.held == 0 || n.denied == 0 || len(l) == 1 && n.refused < n.denied {
 		t.Fatalf("the grid tests nothing: %+v", n)
 	}
 }
