@@ -87,9 +87,9 @@ func onRedis(b *testing.B, r *report.Report) {
 }
 
 func overHTTP(b *testing.B, r *report.Report) {
-	s := report.Section{Title: "net/http middleware", Intro: "Processor time of one request from handler to recorder, limit by address, not reached, header fields as they come. \"Over bare\" is what the middleware adds. One caller on one connection, and then two thousand in turn, each of whom everybody has to find anew."}
+	s := report.Section{Title: "net/http middleware", Intro: "Processor time of one request from handler to recorder, limit by address, not reached, header fields as they come. \"Over bare\" is what the middleware adds. One caller on one connection, and then two thousand in turn, each of whom everybody has to find anew. A refusal has a body: weir's is JSON with the reason, the wait and an id, the rivals' a line of text."}
 	peers := middleware.Peers()
-	one := requests(b, peers, 1)
+	one := requests(b, peers, 1, inproc.Never)
 	var rows, over []report.Row
 	bare, _, _ := measure.Median(one[0].figures)
 	bareAllocs, _, _ := measure.Median(one[0].allocs)
@@ -109,25 +109,32 @@ func overHTTP(b *testing.B, r *report.Report) {
 		}
 		over = append(over, added, more)
 	}
-	many := requests(b, peers, 2000)
-	bare, _, _ = measure.Median(many[0].figures)
-	first := 0.0
-	for i, p := range peers[1:] {
-		median, _, _ := measure.Median(many[i+1].figures)
-		added := report.Row{What: "over bare, 2,000 callers", Who: p.Name, Median: median - bare, Unit: "ns"}
-		if first == 0 {
-			first = added.Median
-		} else {
-			added.Ratio = first / added.Median
+	for _, more := range []struct {
+		what    string
+		callers int
+		limit   inproc.Limit
+	}{{"over bare, 2,000 callers", 2000, inproc.Never}, {"refused, over bare", 1, inproc.Once}} {
+		times := requests(b, peers, more.callers, more.limit)
+		bare, _, _ := measure.Median(times[0].figures)
+		first := 0.0
+		for i, p := range peers[1:] {
+			median, _, _ := measure.Median(times[i+1].figures)
+			added := report.Row{What: more.what, Who: p.Name, Median: median - bare, Unit: "ns"}
+			if first == 0 {
+				first = added.Median
+			} else {
+				added.Ratio = first / added.Median
+			}
+			over = append(over, added)
 		}
-		over = append(over, added)
 	}
 	s.Rows = append(rows, over...)
 	r.Add(s)
 }
 
-// requests measures a request behind each peer, with callers in turn.
-func requests(b *testing.B, peers []middleware.Peer, callers int) []samples {
+// requests measures a request behind each peer, with callers in turn. Only with the
+// limit Once, and by all but the bare handler, they are refused.
+func requests(b *testing.B, peers []middleware.Peer, callers int, limit inproc.Limit) []samples {
 	times := make([]samples, len(peers))
 	sequence := inTurn(callers)
 	sent := make([]*http.Request, callers)
@@ -137,14 +144,18 @@ func requests(b *testing.B, peers []middleware.Peer, callers int) []samples {
 	}
 	for range *rounds {
 		for i, p := range peers {
-			h, err := p.Wrap(inproc.Never, middleware.Handler())
+			h, err := p.Wrap(limit, middleware.Handler())
 			if err != nil {
 				b.Fatal(err)
 			}
-			take := func(caller int) bool { return middleware.Serve(h, sent[caller]) == 200 }
 			for n := range callers {
-				take(n)
+				middleware.Serve(h, sent[n])
 			}
+			status := http.StatusOK
+			if limit == inproc.Once && p.Name != middleware.Bare {
+				status = http.StatusTooManyRequests
+			}
+			take := func(caller int) bool { return middleware.Serve(h, sent[caller]) == status }
 			measure.Heap()
 			c := measure.Loop(1, *turn, sequence, true, take)
 			times[i].add(c.CPU, c)

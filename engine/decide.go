@@ -76,18 +76,17 @@ func (e *Engine) decideSole(ctx context.Context, a *policy.Attributes, o *Outcom
 	if p == nil || o.st.who != nil || e.book != nil && !e.book.Silent(o.st.policy.AccountsAge()) {
 		return false
 	}
-	ops := [1]weir.Op{p.Op}
-	op := &ops[0]
-	op.Key = key
-	if op.OnFail == weir.FailLocal {
-		op.Local = o.st.parts[p.Rule.Place()]
+	local := p.Local
+	if p.OnFail == weir.FailLocal {
+		local = o.st.parts[p.Rule.Place()]
 	}
-	var err error
-	v := &o.verdicts[0]
-	if v.Decision, err = e.rest.Take(ctx, ops[:]...); err != nil {
+	d, err := e.rest.Take(ctx, weir.Op{Limit: p.Limit, Key: key, Cost: p.Cost, OnFail: p.OnFail, Local: local})
+	if err != nil {
 		o.refuse(ctx, e.nameless(err, key))
 		return true
 	}
+	v := &o.verdicts[0]
+	v.Decision = d
 	v.Rule, v.Key, o.Client = p.Rule, key, client
 	o.Verdicts = o.verdicts[:1]
 	if o.speaks = 0; !v.Allowed || v.Degraded {

@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"maps"
 	"math/rand/v2"
+	"net/http"
 	"net/netip"
 	"slices"
 	"strings"
@@ -109,7 +110,7 @@ func (s *side) ask(ctx context.Context, a *policy.Attributes, status int, back b
 		}
 	}
 	if !o.Served() {
-		r := s.writer.Refusal(&o, a)
+		r := s.writer.Refusal(http.Header{}, &o, a)
 		x.header, x.body = r.Header, string(r.Body)
 		if id := o.DenialID(); id != "" { // random
 			x.body = strings.ReplaceAll(x.body, id, "ID")

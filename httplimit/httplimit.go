@@ -227,11 +227,7 @@ func path(r *http.Request) string {
 
 // refuse sends an answer of weir's own.
 func (m *Middleware) refuse(w http.ResponseWriter, o *engine.Outcome, a *policy.Attributes) {
-	r := m.writer.Refusal(o, a)
-	h := w.Header()
-	for name, values := range r.Header {
-		h[name] = values
-	}
+	r := m.writer.Refusal(w.Header(), o, a)
 	w.WriteHeader(r.Status)
 	if len(r.Body) > 0 {
 		w.Write(r.Body) // an error means that the client left

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/http"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -158,6 +159,38 @@ func TestPagesOfListedOriginsCanReadARefusal(t *testing.T) {
 		for _, other := range []string{"https://evil.example", "null", ""} {
 			want(t, g.send("GET", "/", "Test-Sub", "a", "Origin", other),
 				"Access-Control-Allow-Origin", "", "Access-Control-Expose-Headers", "")
+		}
+	})
+}
+
+// A refusal adds to what stands in front of it has said of the answer, and takes the
+// place of what concerns only the answer that the service would have given.
+func TestARefusalKeepsTheFieldsOfWhatStandsInFront(t *testing.T) {
+	text := "weir: 1\ncors: {origins: ['https://shop.example']}\n" + strings.TrimPrefix(one("1/h"), "weir: 1\n")
+	synctest.Test(t, func(t *testing.T) {
+		g := newGate(t, text, status(200))
+		inner := g.Handler
+		vary := make([]string, 1, 4) // shared by all answers, with room
+		vary[0] = "Accept-Encoding"
+		g.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			h := w.Header()
+			h["Vary"] = vary
+			h.Set("X-Frame-Options", "DENY")
+			h.Set("Content-Type", "text/html")
+			h.Set("Ratelimit", "theirs")
+			inner.ServeHTTP(w, r)
+		})
+		g.send("GET", "/", "Test-Sub", "a", "Origin", "https://shop.example")
+		r := g.send("GET", "/", "Test-Sub", "a", "Origin", "https://shop.example")
+		if r.StatusCode != 429 || !slices.Equal(r.Header["Vary"], []string{"Accept-Encoding", "Origin"}) {
+			t.Errorf("%d, Vary: %q", r.StatusCode, r.Header["Vary"])
+		}
+		if of := vary[:2]; of[1] != "" {
+			t.Errorf("the room of a shared slice was written to: %q", of)
+		}
+		want(t, r, "X-Frame-Options", "DENY", "Content-Type", "application/json")
+		if left := r.Header["Ratelimit"]; len(left) != 1 || !strings.Contains(left[0], "r=0") {
+			t.Errorf("RateLimit: %q", left)
 		}
 	})
 }

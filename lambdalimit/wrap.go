@@ -152,7 +152,7 @@ func (m *middleware) serve(ctx context.Context, payload []byte, next nextFunc) (
 
 func (c *call) refusal() (any, error) {
 	if c.event.shape != appSync {
-		return encode(c.event.shape, c.m.writer.Refusal(&c.outcome, &c.attributes)), nil
+		return encode(c.event.shape, c.m.writer.Refusal(http.Header{}, &c.outcome, &c.attributes)), nil
 	}
 	if c.m.o.ReturnErrors {
 		return nil, c.limitExceeded()

@@ -265,7 +265,7 @@ func (f *figures) difference(r *refusal, d *denial, got *refusalBody) string {
 		v.RetryAfter = time.Duration(*d.RetryAfter) * time.Second // any of them is right
 	}
 	var w answer.Writer
-	says := w.Refusal(r.outcome, r.to)
+	says := w.Refusal(http.Header{}, r.outcome, r.to)
 	var want refusalBody
 	if err := json.Unmarshal(says.Body, &want); err != nil {
 		return fmt.Sprintf("the policy's refusal cannot be read: %v", err)

@@ -116,7 +116,7 @@ func (c *zoneCache) load(name string) *time.Location {
 }
 
 // ownBody is the body that the policy has for a refusal, and its type.
-func ownBody(o *engine.Outcome, v *engine.Verdict, b *body, data *policy.MessageData) (text []byte, contentType string) {
+func ownBody(o *engine.Outcome, v *engine.Verdict, b *body, data policy.MessageData) (text []byte, contentType string) {
 	d := &v.Rule.Denied
 	contentType = d.ContentType
 	if contentType == "" {
@@ -131,7 +131,7 @@ func ownBody(o *engine.Outcome, v *engine.Verdict, b *body, data *policy.Message
 	case strings.HasSuffix(kind, "html"), strings.HasSuffix(kind, "xml"):
 		escape = html.EscapeString
 	}
-	return []byte(d.Body.Escaped(data, escape)), contentType
+	return []byte(d.Body.Escaped(&data, escape)), contentType
 }
 
 // inJSON is a text as it stands between the quotes of a JSON string.
@@ -206,8 +206,11 @@ func (w *Writer) dataOf(o *engine.Outcome, a *policy.Attributes, v *engine.Verdi
 	data := policy.MessageData{
 		Limit: v.Limit.String(), Count: count, Unit: unit,
 		Name: v.Rule.Name, Operation: v.Rule.Operation, Plan: v.Rule.Plan,
-		Wait: words(seconds), At: clock(o.Time(), passesAt(o, v), w.zoneOf(o, a, v)), UpgradeURL: v.Rule.Denied.UpgradeURL,
+		Wait: words(seconds), UpgradeURL: v.Rule.Denied.UpgradeURL,
 		Seconds: seconds, Used: v.Used,
+	}
+	if d := &v.Rule.Denied; d.Message != nil || d.Locales != nil || d.Body != nil { // no sentence here says when
+		data.At = clock(o.Time(), passesAt(o, v), w.zoneOf(o, a, v))
 	}
 	if language != "" {
 		data.Wait, data.Unit = translated(data.Wait, language), translated(data.Unit, language)

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"log/slog"
+	"net/http"
 	"net/netip"
 	"strings"
 	"testing"
@@ -69,7 +70,7 @@ func TestSpec_C04_TryAgainAtTheCallersClock(t *testing.T) {
 		var w answer.Writer
 		o, a := refused(t, c.limit, `{message: "at {{.At}}"`+c.zone+`}`, c.header, c.claims)
 		var body struct{ Message string }
-		if err := json.Unmarshal(w.Refusal(o, a).Body, &body); err != nil || body.Message != "at "+c.want {
+		if err := json.Unmarshal(w.Refusal(http.Header{}, o, a).Body, &body); err != nil || body.Message != "at "+c.want {
 			t.Errorf("%s%s: %q, want %q", c.limit, c.zone, body.Message, c.want)
 		}
 	}
@@ -96,7 +97,7 @@ func TestSpec_C04_InTheCallersLanguage(t *testing.T) {
 	} {
 		var w answer.Writer
 		o, a := refused(t, c.limit, denied, map[string][]string{"Accept-Language": {c.accept}}, nil)
-		r := w.Refusal(o, a)
+		r := w.Refusal(http.Header{}, o, a)
 		var body struct{ Message string }
 		if err := json.Unmarshal(r.Body, &body); err != nil || body.Message != c.want {
 			t.Errorf("%s, %.40q: %q, want %q", c.limit, c.accept, body.Message, c.want)
@@ -110,7 +111,7 @@ func TestSpec_C04_InTheCallersLanguage(t *testing.T) {
 func TestSpec_C04_ABodyOfItsOwn(t *testing.T) {
 	var w answer.Writer
 	o, a := refused(t, "quota 1/hour", `{message: 'a "word" & <more>', body: '<p>{{.Message}} {{.Code}} {{.DenialID}}</p>', content_type: text/html; charset=utf-8}`, nil, nil)
-	r := w.Refusal(o, a)
+	r := w.Refusal(http.Header{}, o, a)
 	if got, want := string(r.Body), "<p>a &#34;word&#34; &amp; &lt;more&gt; rate_limited "+o.DenialID()+"</p>"; got != want || r.Header.Get("Content-Type") != "text/html; charset=utf-8" || r.Status != 429 {
 		t.Errorf("%d %s %q, want %q", r.Status, r.Header.Get("Content-Type"), got, want)
 	}
@@ -119,11 +120,11 @@ func TestSpec_C04_ABodyOfItsOwn(t *testing.T) {
 		Said string
 		Used int
 	}
-	if err := json.Unmarshal(w.Refusal(o, a).Body, &body); err != nil || body.Said != `a "word"` || body.Used != 1 {
+	if err := json.Unmarshal(w.Refusal(http.Header{}, o, a).Body, &body); err != nil || body.Said != `a "word"` || body.Used != 1 {
 		t.Errorf("%+v, %v", body, err)
 	}
 	a.Method = "HEAD"
-	if r := w.Refusal(o, a); r.Body != nil || r.Header.Get("Content-Length") == "" {
+	if r := w.Refusal(http.Header{}, o, a); r.Body != nil || r.Header.Get("Content-Length") == "" {
 		t.Errorf("HEAD has the body %q", r.Body)
 	}
 }

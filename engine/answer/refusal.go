@@ -48,15 +48,17 @@ const day = 24 * time.Hour
 
 const problemType = "https://iana.org/assignments/http-problem-types#"
 
-// Refusal is the whole answer to a request that is not served. It must be asked
-// only when [engine.Outcome.Served] is false.
-func (w *Writer) Refusal(o *engine.Outcome, a *policy.Attributes) Response {
-	h := make(http.Header, 12)
-	h["Cache-Control"] = []string{"no-store"}
-	w.Fields(h, o, nil)
+// Refusal is the whole answer to a request that is not served, with its fields in h,
+// where others of the same names give way. It must be asked only when
+// [engine.Outcome.Served] is false.
+func (w *Writer) Refusal(h http.Header, o *engine.Outcome, a *policy.Attributes) Response {
+	const fields = 2 // of the default style
+	values := make([]string, 8)
+	s := setter{h: h, room: values[fields:fields]}
+	s.set("Cache-Control", "no-store")
+	w.Fields(h, o, values[:0:fields])
 	cors(h, o, a)
 	b := body{DenialID: o.DenialID()}
-	var violated []string
 	kind := "about:blank"
 	var data policy.MessageData
 	switch v := o.Speaks(); {
@@ -67,8 +69,8 @@ func (w *Writer) Refusal(o *engine.Outcome, a *policy.Attributes) Response {
 		var language string
 		b.Error, b.Limit = code(v), v.Rule.Name
 		if b.Message, language, data = w.message(o, a, v); v.Rule.Denied.Locales != nil {
-			if h["Vary"] = append(h["Vary"], "Accept-Language"); language != "" {
-				h["Content-Language"] = []string{language}
+			if vary(h, "Accept-Language"); language != "" {
+				s.set("Content-Language", language)
 			}
 		}
 		if v.Rule.Layer != policy.Edge {
@@ -76,16 +78,11 @@ func (w *Writer) Refusal(o *engine.Outcome, a *policy.Attributes) Response {
 		}
 		if seconds, ok := RetryAfter(&v.Decision); ok {
 			b.RetryAfterSeconds = &seconds
-			h[fieldRetryAfter] = []string{strconv.FormatInt(seconds, 10)}
+			s.set(fieldRetryAfter, strconv.FormatInt(seconds, 10))
 		}
 		kind = problemType + "quota-exceeded"
 		if o.Status == http.StatusServiceUnavailable {
 			kind = problemType + "temporary-reduced-capacity"
-		}
-		for i := range o.Verdicts {
-			if each := &o.Verdicts[i]; shown(each) && !each.Allowed && each.Reason != weir.ReasonUnavailable {
-				violated = append(violated, each.Limit.Name())
-			}
 		}
 	}
 	if isGRPC(a) {
@@ -94,22 +91,35 @@ func (w *Writer) Refusal(o *engine.Outcome, a *policy.Attributes) Response {
 	r := Response{Status: o.Status, Header: h}
 	if v := o.Speaks(); v != nil && o.Err == nil && v.Rule.Denied.Body != nil && spoken(v) {
 		var contentType string
-		r.Body, contentType = ownBody(o, v, &b, &data)
-		h["Content-Type"] = []string{contentType}
+		r.Body, contentType = ownBody(o, v, &b, data)
+		s.set("Content-Type", contentType)
 	} else if wantsProblem(a.Header["Accept"]) {
-		h["Content-Type"] = []string{"application/problem+json"}
-		p := problem{Type: kind, Title: title(o.Status, kind), Status: o.Status, Detail: b.Message, ViolatedPolicies: violated, body: b}
+		s.set("Content-Type", "application/problem+json")
+		p := problem{Type: kind, Title: title(o.Status, kind), Status: o.Status, Detail: b.Message, ViolatedPolicies: violated(o), body: b}
 		p.Message = ""
 		r.Body = encode(p)
 	} else {
-		h["Content-Type"] = []string{"application/json"}
+		s.set("Content-Type", "application/json")
 		r.Body = encode(b)
 	}
-	h["Content-Length"] = []string{strconv.Itoa(len(r.Body))}
+	s.set("Content-Length", strconv.Itoa(len(r.Body)))
 	if a.Method == http.MethodHead {
 		r.Body = nil
 	}
 	return r
+}
+
+// violated are the names of the limits that refused a request.
+func violated(o *engine.Outcome) (names []string) {
+	if o.Err != nil {
+		return nil
+	}
+	for i := range o.Verdicts {
+		if v := &o.Verdicts[i]; shown(v) && !v.Allowed && v.Reason != weir.ReasonUnavailable {
+			names = append(names, v.Limit.Name())
+		}
+	}
+	return names
 }
 
 // code is the refusal's kind for machines.
@@ -161,8 +171,11 @@ func cors(h http.Header, o *engine.Outcome, a *policy.Attributes) {
 	}
 	h["Access-Control-Allow-Origin"] = []string{origin}
 	h["Access-Control-Expose-Headers"] = []string{LimitFields}
-	h["Vary"] = []string{"Origin"}
+	vary(h, "Origin")
 }
+
+// vary adds to what an answer depends on. What is there may be shared: it is copied.
+func vary(h http.Header, name string) { h["Vary"] = append(slices.Clip(h["Vary"]), name) }
 
 // wantsProblem reports whether an Accept names problem+json and likes it no
 // less than plain JSON.
@@ -195,8 +208,8 @@ func quality(params string) float64 {
 }
 
 func encode(v any) []byte {
-	var b bytes.Buffer
-	e := json.NewEncoder(&b)
+	b := bytes.NewBuffer(make([]byte, 0, 320))
+	e := json.NewEncoder(b)
 	e.SetEscapeHTML(false) // a message with an & is for people, not for a page
 	if err := e.Encode(v); err != nil {
 		// Structs of strings and integers always encode.

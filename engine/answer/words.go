@@ -22,7 +22,8 @@ func (w *Writer) message(o *engine.Outcome, a *policy.Attributes, v *engine.Verd
 	data = w.dataOf(o, a, v, language)
 	switch {
 	case m != nil:
-		text = m.Text(&data)
+		own := data // so that only those who have words of their own need memory for it
+		text = m.Text(&own)
 	case v.Reason == weir.ReasonUnavailable:
 		text = "This limit can't be checked right now. Try again in " + words(seconds) + "."
 	case !again:

@@ -10,6 +10,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"net/http"
 	"time"
 
 	"github.com/weirlabs/weir"
@@ -64,7 +65,7 @@ func (e *Engine) Decide(ctx context.Context, a *policy.Attributes, who func() (p
 
 // Refusal is the answer to a request that is not served.
 func (e *Engine) Refusal(o *engine.Outcome, a *policy.Attributes) answer.Response {
-	return e.writer.Refusal(o, a)
+	return e.writer.Refusal(http.Header{}, o, a)
 }
 
 // Fields are the limit fields that the answer to a served request has.
