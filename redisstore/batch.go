@@ -42,9 +42,15 @@ type batches struct {
 	oneByOne bool
 	late     time.Duration // after which another flight begins in one's place; impatience, but in tests
 
+	// ground is held by the one flight that takes calls, or answers them. Two that did
+	// so at once would leave together: the server, which does one thing at a time, has
+	// nothing to do until then, and answers both only when it is done with both.
+	ground sync.Mutex
+
 	mu      sync.Mutex
 	waiting []waiter
 	flights int
+	aloft   int       // those who have left with these
 	spare   []*flight // those that are over
 }
 
@@ -159,6 +165,7 @@ type flight struct {
 	legs    []leg
 	alarm   *time.Timer // see awaited
 	counts  bool        // as one of batches.flights
+	aloft   int         // of batches.aloft
 }
 
 // leg is the script for the calls of a flight whose writes are of one form.
@@ -172,15 +179,18 @@ type leg struct {
 // fly sends what waits, batch after batch, until nothing does. In between it
 // lets those run first who have just been answered, and may be about to ask.
 func (s *Store) fly(client rueidis.Client, f *flight) {
-	for ; s.batches.next(f); runtime.Gosched() {
-		if s.board(client, f); len(f.batch) > 0 {
+	for ; s.board(client, f); runtime.Gosched() {
+		if len(f.batch) > 0 {
 			s.awaited(client, f)
 		}
 	}
 }
 
-// next takes those who came first out of waiting. Without any, the flight is
-// over.
+// next takes those who came first out of waiting, and leaves the other flights as
+// many as itself. Those who are answered together come again together: a large flight
+// and a small one would stay so, and the server be done with the small one long before
+// the calls of the large one are answered, asked and sent anew. Without any, the flight
+// is over.
 func (b *batches) next(f *flight) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -188,7 +198,14 @@ func (b *batches) next(f *flight) bool {
 		f.counts = true
 		b.flights++
 	}
-	if n := min(len(b.waiting), maxBatch); n > 0 && b.flights <= maxFlights {
+	b.landed(f)
+	n := len(b.waiting)
+	if b.aloft > 0 {
+		n = (n + b.aloft + maxFlights - 1) / maxFlights
+	}
+	if n = min(n, len(b.waiting), maxBatch); n > 0 && b.flights <= maxFlights {
+		f.aloft = n
+		b.aloft += n
 		f.waiting = append(f.waiting, b.waiting[:n]...)
 		left := copy(b.waiting, b.waiting[n:])
 		clear(b.waiting[left:])
@@ -203,6 +220,12 @@ func (b *batches) next(f *flight) bool {
 	return false
 }
 
+// landed no longer counts the calls of a flight. The caller holds the lock.
+func (b *batches) landed(f *flight) {
+	b.aloft -= f.aloft
+	f.aloft = 0
+}
+
 // awaited is flight, but for one that is long under way. Another then begins in
 // its place: who has come since may be less patient, and others must hear that the
 // server hangs.
@@ -214,6 +237,7 @@ func (s *Store) awaited(client rueidis.Client, f *flight) {
 			if f.counts {
 				f.counts = false
 				s.batches.flights--
+				s.batches.landed(f)
 				s.begin(client)
 			}
 		})
@@ -224,9 +248,15 @@ func (s *Store) awaited(client rueidis.Client, f *flight) {
 	f.alarm.Stop()
 }
 
-// board asks those who wait what they want, and takes as many as there is room for.
-// The others are the first again for any flight: this one may hang.
-func (s *Store) board(client rueidis.Client, f *flight) {
+// board asks those who are next what they want, and takes as many as there is room
+// for. The others are the first again for any flight: this one may hang. It reports
+// false when the flight is over.
+func (s *Store) board(client rueidis.Client, f *flight) bool {
+	s.batches.ground.Lock()
+	defer s.batches.ground.Unlock()
+	if !s.batches.next(f) {
+		return false
+	}
 	taken, values := 0, 0
 	for _, w := range f.waiting {
 		if values >= maxValues {
@@ -255,6 +285,7 @@ func (s *Store) board(client rueidis.Client, f *flight) {
 	}
 	clear(f.waiting)
 	f.waiting = f.waiting[:0]
+	return true
 }
 
 // flight sends a batch and gives everybody the answer. It lasts as long as the
@@ -271,6 +302,8 @@ func (s *Store) flight(client rueidis.Client, f *flight) {
 	}
 	defer cancel()
 	s.batches.send(ctx, client, f)
+	s.batches.ground.Lock()
+	defer s.batches.ground.Unlock()
 	for i, c := range f.batch {
 		f.batch[i] = nil
 		if q := c.question; q != nil {

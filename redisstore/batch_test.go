@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -269,6 +270,90 @@ func TestNoRoomInAFlightThatHangs(t *testing.T) {
 		defer s.batches.mu.Unlock()
 		return s.batches.flights == 0 && len(s.batches.waiting) == 0
 	})
+}
+
+// TestFlightsShareEvenly: of those who wait a flight leaves the others as many as it
+// takes, and all when no other is on its way; nobody is left when the last is over.
+func TestFlightsShareEvenly(t *testing.T) {
+	var b batches
+	var one, two flight
+	for i, step := range []struct {
+		f          *flight
+		come, want int
+	}{
+		{&one, 20, 20},
+		{&two, 1, 1},
+		{&one, 25, 13}, // and two 13
+		{&two, 0, 12},
+		{&one, 100, maxBatch},
+		{&two, 0, maxBatch},
+		{&one, 0, maxBatch},
+		{&two, 0, 4},
+		{&one, 0, 0},
+		{&two, 3, 3},
+		{&two, 0, 0},
+	} {
+		b.waiting = append(b.waiting, make([]waiter, step.come)...)
+		goes := b.next(step.f)
+		if len(step.f.waiting) != step.want || goes != (step.want > 0) {
+			t.Errorf("step %d: a flight of %d, %v; want %d", i, len(step.f.waiting), goes, step.want)
+		}
+		step.f.waiting = step.f.waiting[:0]
+	}
+	if len(b.waiting) > 0 || b.flights != 0 || b.aloft != 0 {
+		t.Errorf("%d wait for %d flights, with %d on their way", len(b.waiting), b.flights, b.aloft)
+	}
+}
+
+// apart is a question that must not be asked or answered at the same time as another.
+type apart struct {
+	asked
+	t    *testing.T
+	busy *atomic.Int32
+}
+
+func (q *apart) alone() {
+	if q.busy.Add(1) != 1 {
+		q.t.Error("two flights are on the ground")
+	}
+	runtime.Gosched()
+	q.busy.Add(-1)
+}
+
+func (q *apart) Ask() (weir.Attempt, bool) {
+	q.alone()
+	return q.asked.Ask()
+}
+
+func (q *apart) Answered(a weir.Answer) {
+	q.alone()
+	q.asked.Answered(a)
+}
+
+// TestOneFlightOnTheGround: what is asked and answered is so by one flight at a time,
+// also what goes by itself because it can wait for long.
+func TestOneFlightOnTheGround(t *testing.T) {
+	s, _ := connected(t)
+	var busy atomic.Int32
+	var callers sync.WaitGroup
+	for n := range 64 {
+		callers.Go(func() {
+			for i := range 50 {
+				q := &apart{asked{key: weir.NewKey("account", fmt.Sprint("customer-", n)), err: make(chan error, 1)}, t, &busy}
+				if i%8 != 0 {
+					q.until = time.Now().Add(time.Minute)
+				}
+				if !s.Gather(q) {
+					t.Error("nothing is gathered")
+					return
+				}
+				if err := <-q.err; err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	callers.Wait()
 }
 
 // TestScriptsAreBounded: of ever new forms a store keeps the last ones, and every
