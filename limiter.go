@@ -242,8 +242,9 @@ func (l *Limiter) snapshot(ctx context.Context, key Key) (*snapshot, error) {
 
 // Reset forgets what limits hold of a key, so that the next call finds them
 // full. Without limits it forgets all that this process has limits for. A field of
-// theirs that can't be read goes too: see [SpoiledError]. An item that can't be read
-// at all goes whole, whatever the limits: see [Deleter].
+// theirs that can't be read goes too; while one of another limit can't be, nothing is
+// forgotten: see [SpoiledError]. An item that can't be read at all goes whole,
+// whatever the limits: see [Deleter].
 func (l *Limiter) Reset(ctx context.Context, key Key, limits ...Limit) error {
 	if !key.Valid() {
 		return errBadKey
@@ -254,21 +255,22 @@ func (l *Limiter) Reset(ctx context.Context, key Key, limits ...Limit) error {
 		}
 	}
 	forget := func(known *Cells, w *Write) bool {
-		any := false
-		for i, limit := range limits {
-			if slices.ContainsFunc(limits[:i], func(o Limit) bool { return o.spec.Same(limit.spec) }) {
-				continue // the same counters, as of another plan
+		var own Write
+		for _, limit := range limits {
+			limit.spec.Forget(known, &own)
+			limit.spec.Shadow().Forget(known, &own)
+		}
+		for _, act := range own.Do {
+			if !slices.Contains(w.Do, act) { // as of another plan's limit with the same counters
+				w.Do = append(w.Do, act)
 			}
-			any = limit.spec.Forget(known, w) || any
-			any = limit.spec.Shadow().Forget(known, w) || any
 		}
 		if len(limits) == 0 {
 			for slot := range known.All() {
 				w.Do = append(w.Do, Act{Field: slot.Field, Do: plan.Remove})
-				any = true
 			}
 		}
-		return any
+		return len(w.Do) > 0
 	}
 	ctx, cancel := l.within(ctx)
 	defer cancel()
@@ -284,28 +286,36 @@ func (l *Limiter) Reset(ctx context.Context, key Key, limits ...Limit) error {
 			if err := store.Delete(ctx, key); err != nil {
 				return storeError(err)
 			}
-		case !l.forgetUnread(ctx, key, spoiled.Field, forget):
+		case !l.forgetUnread(ctx, key, spoiled, forget):
 			return err
 		}
 	}
 }
 
-// forgetUnread removes a field that keeps an item from being read, and reports
-// whether it did. Of fields that what is forgotten does not have, it removes none.
-func (l *Limiter) forgetUnread(ctx context.Context, key Key, field string, forget func(*Cells, *Write) bool) bool {
-	f, ok := ParseField(field)
-	if !ok {
+// forgetUnread removes fields that keep an item from being read, and reports
+// whether it did. While one of them is none of what is forgotten, it removes none.
+func (l *Limiter) forgetUnread(ctx context.Context, key Key, spoiled *SpoiledError, forget func(*Cells, *Write) bool) bool {
+	const most = 32 // in one write
+	fields := append([]string{spoiled.Field}, spoiled.More...)
+	var only Cells
+	for _, field := range fields {
+		f, ok := ParseField(field)
+		if !ok {
+			return false
+		}
+		only.Set(f, 0)
+	}
+	var w Write
+	if forget(&only, &w); len(w.Do) < len(fields) {
 		return false
 	}
-	var only Cells
-	only.Set(f, 0)
-	removes := false
-	err := l.update(ctx, key, pipeline.Change{Next: func(_ *Cells, _ int64, w *Write) bool {
-		removes = forget(&only, w)
-		return removes
+	w.Do = w.Do[:min(len(w.Do), most)]
+	err := l.update(ctx, key, pipeline.Change{Next: func(_ *Cells, _ int64, to *Write) bool {
+		to.Do = append(to.Do, w.Do...)
+		return true
 	}})
-	var other *SpoiledError // the item was written, and there is one more such field
-	return removes && (err == nil || errors.As(err, &other) && other.Field != field)
+	var other *SpoiledError // the item was written, and there are more such fields
+	return err == nil || errors.As(err, &other) && !slices.ContainsFunc(w.Do, func(a Act) bool { return a.Field.Text() == other.Field })
 }
 
 // update changes one item, under the lock of a store in this process or through

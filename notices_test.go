@@ -38,6 +38,24 @@ func TestNoticeIsNotLostToABroaderRefusal(t *testing.T) {
 	})
 }
 
+// A reset of several limits with the same counters, as those of two plans, forgets
+// the marks of any of them.
+func TestResetForgetsMarksOfLimitsThatShareCounters(t *testing.T) {
+	everywhere(t, func(t *testing.T, p *place) {
+		for _, text := range noticedKinds {
+			op := weir.Op{Limit: noticed(t, text, "narrow"), Key: weir.NewKey("account", text), Cost: 8}
+			for range 2 {
+				if d := p.take(op); !d.Allowed || d.Notice != 80 {
+					t.Errorf("%s: %+v", text, d)
+				}
+				if err := p.Reset(t.Context(), op.Key, limit(t, text, "narrow"), op.Limit); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+	})
+}
+
 // A call for several keys is told of the mark that it reaches once all are taken.
 func TestNoticeOfACallForSeveralKeys(t *testing.T) {
 	everywhere(t, func(t *testing.T, p *place) {

@@ -198,6 +198,7 @@ func ceilSeconds(ns int64) int64 {
 // else the item holds is left alone.
 func decode(item map[string]types.AttributeValue, state *weir.Cells) error {
 	state.Reset()
+	var spoiled *weir.SpoiledError
 	for name, v := range item {
 		if strings.IndexByte(name, '.') < 0 {
 			continue
@@ -206,23 +207,38 @@ func decode(item map[string]types.AttributeValue, state *weir.Cells) error {
 		if !ok {
 			continue
 		}
-		n, ok := v.(*types.AttributeValueMemberN)
-		if !ok {
-			return &weir.SpoiledError{Field: name, Err: fmt.Errorf("attribute %q of an item is not a number: another program writes to this table, or by hand; remove the attribute", name)}
+		i, err := integer(name, v)
+		if err == nil {
+			state.Set(f, i)
+		} else if spoiled == nil {
+			spoiled = &weir.SpoiledError{Field: name, Err: err}
+		} else {
+			spoiled.More = append(spoiled.More, name)
 		}
-		i, err := strconv.ParseInt(n.Value, 10, 64)
-		if errors.Is(err, strconv.ErrRange) {
-			// DynamoDB adds without end. What one sum can make is the end of int64.
-			if sum, _ := strconv.ParseFloat(n.Value, 64); math.Abs(sum) <= 1<<64 {
-				err = nil
-			}
-		}
-		if err != nil {
-			return &weir.SpoiledError{Field: name, Err: fmt.Errorf("attribute %q of an item holds %q, not an integer of 64 bits; remove the attribute", name, n.Value)}
-		}
-		state.Set(f, i)
+	}
+	if spoiled != nil {
+		return spoiled
 	}
 	return nil
+}
+
+// integer reads the attribute of this name.
+func integer(name string, v types.AttributeValue) (int64, error) {
+	n, ok := v.(*types.AttributeValueMemberN)
+	if !ok {
+		return 0, fmt.Errorf("attribute %q of an item is not a number: another program writes to this table, or by hand; remove the attribute", name)
+	}
+	i, err := strconv.ParseInt(n.Value, 10, 64)
+	if errors.Is(err, strconv.ErrRange) {
+		// DynamoDB adds without end. What one sum can make is the end of int64.
+		if sum, _ := strconv.ParseFloat(n.Value, 64); math.Abs(sum) <= 1<<64 {
+			err = nil
+		}
+	}
+	if err != nil {
+		return 0, fmt.Errorf("attribute %q of an item holds %q, not an integer of 64 bits; remove the attribute", name, n.Value)
+	}
+	return i, nil
 }
 
 // remembers reports whether a nonce is among the last four of an item.

@@ -43,13 +43,15 @@ func (n *names) decode(text string, named []weir.Field, state *weir.Cells) (r re
 		return r, &weir.SpoiledError{Err: errors.New("a field of an item holds a space: another program writes to this key, or by hand; remove the field")}
 	}
 	var name, value string
+	var spoiled *weir.SpoiledError
 	for _, f := range named {
 		if value, text, _ = strings.Cut(text, " "); value == "" {
 			continue // absent
 		}
 		v, err := integer(value)
 		if err != nil {
-			return r, notInteger(f.Text(), value)
+			spoiled = notInteger(spoiled, f.Text(), value)
+			continue
 		}
 		state.Set(f, v)
 	}
@@ -64,14 +66,23 @@ func (n *names) decode(text string, named []weir.Field, state *weir.Cells) (r re
 		}
 		v, err := integer(value)
 		if err != nil {
-			return r, notInteger(name, value)
+			spoiled = notInteger(spoiled, name, value)
+			continue
 		}
 		state.Set(f, v)
+	}
+	if spoiled != nil {
+		return r, spoiled
 	}
 	return r, nil
 }
 
-func notInteger(name, value string) error {
+// notInteger adds a field to what is known to be spoiled.
+func notInteger(spoiled *weir.SpoiledError, name, value string) *weir.SpoiledError {
+	if spoiled != nil {
+		spoiled.More = append(spoiled.More, name)
+		return spoiled
+	}
 	value = strings.ReplaceAll(value, "\x01", " ") // as the script writes it
 	return &weir.SpoiledError{Field: name, Err: fmt.Errorf("field %q of an item holds %q, not an integer of 64 bits: another program writes to this key, or by hand; remove the field", name, value)}
 }

@@ -143,6 +143,38 @@ func TestSpoiledFields(t *testing.T) {
 	}
 }
 
+// TestResetOfOneSpoiledLimit: while a field of another limit can't be read, nothing is
+// forgotten; with all that are spoiled, however many fields that is, all of it is.
+func TestResetOfOneSpoiledLimit(t *testing.T) {
+	s := newSpoiling(t, redisstore.Options{}, "5000000/h burst 5000000", "quota 5000000/h", "sliding 5000000/h")
+	s.takes("at first", s.limits...)
+	s.hset("spoil-0.t", "x", "spoil-1.c", "5 ", "spoil-1~.c", "")
+	for n := range 100 {
+		s.hset(fmt.Sprintf("spoil-2.c@1h:%d", n), "x")
+	}
+	before := s.server.Do(t, "HGETALL", s.name())
+	for i := range s.limits {
+		for _, limits := range [][]weir.Limit{{s.limits[i]}, {s.limits[i], s.limits[(i+1)%len(s.limits)]}} {
+			var spoiled *weir.SpoiledError
+			if err := s.limiter.Reset(t.Context(), s.key, limits...); !errors.As(err, &spoiled) || len(spoiled.More) != 102 {
+				t.Errorf("a reset of %v: %v", limits, err)
+			}
+		}
+	}
+	if after := s.server.Do(t, "HGETALL", s.name()); after != before {
+		t.Errorf("they left %.200q", after)
+	}
+	for _, limits := range [][]weir.Limit{s.limits, nil} {
+		s.hset("spoil-0.t", "x", "spoil-1.c", "5 ", "spoil-2.c@1h:0", "x")
+		if err := s.limiter.Reset(t.Context(), s.key, limits...); err != nil {
+			t.Error(err)
+		}
+		if got := s.server.Do(t, "EXISTS", s.name()); got != "0" {
+			t.Errorf("a reset of %v leaves %.200q", limits, s.server.Do(t, "HGETALL", s.name()))
+		}
+	}
+}
+
 // TestForeignFields: fields of others are nobody's business, whatever they hold and
 // are called; they stay when limits are reset.
 func TestForeignFields(t *testing.T) {

@@ -155,13 +155,40 @@ func TestASpoiledItemHidesNoOthers(t *testing.T) {
 			t.Errorf("%v left %s", reset, server.Do(t, "HGETALL", key))
 		}
 	}
-	// One limit of two: the other's field is still in the way, and is said.
-	spoil()
-	if _, errs := saying(t, 3, append([]string{"keys", "reset", key, "orders"}, at...)...); !strings.Contains(errs, "seats.") || !strings.Contains(errs, "try: "+try) {
-		t.Errorf("reset of one limit: %s", errs)
+	// One limit of two: while the other's field is in the way, it is not reset, in
+	// whatever order they stand, and a dry run says the same.
+	for _, first := range []string{"seats", "orders"} {
+		server.Do(t, "DEL", key)
+		if first == "seats" {
+			spoil()
+		} else {
+			server.Do(t, "HSET", key, "orders.c", "x", "seats.t", "abc")
+		}
+		before := server.Do(t, "HGETALL", key)
+		for name, other := range map[string]string{"seats": `"orders.c" of another`, "orders": `"seats.t" of another`} {
+			var said []string
+			for _, dry := range [][]string{{"--dry-run"}, nil} {
+				_, errs := saying(t, 3, append(append([]string{"keys", "reset", key, name}, dry...), at...)...)
+				said = append(said, strings.ReplaceAll(errs, " --dry-run", ""))
+				if !strings.Contains(errs, key+" was not reset: field "+other) || !strings.Contains(errs, "try: "+try) {
+					t.Errorf("reset of %s %v: %s", name, dry, errs)
+				}
+			}
+			if after := server.Do(t, "HGETALL", key); said[0] != said[1] || after != before {
+				t.Errorf("reset of %s says %q, and a dry run %q; it leaves %q of %q", name, said[1], said[0], after, before)
+			}
+		}
 	}
-	if _, errs := saying(t, 3, append([]string{"keys", "reset", key, "orders", "--dry-run"}, at...)...); !strings.Contains(errs, "seats.") || !strings.Contains(errs, "try: "+try) {
-		t.Errorf("reset of one limit --dry-run: %s", errs)
+	saying(t, 0, append([]string{"keys", "reset", key}, at...)...)
+
+	// One limit of two, whose own fields only can't be read.
+	seeded(t, server, "spoiled")
+	orders := server.Do(t, "HGET", key, "orders.c")
+	server.Do(t, "HSET", key, "seats.t", "abc", "seats.i", "1.5", "seats.d", "", "seats~.t", "x")
+	saying(t, 0, append([]string{"keys", "reset", key, "seats", "--dry-run"}, at...)...)
+	saying(t, 0, append([]string{"keys", "reset", key, "seats"}, at...)...)
+	if got := server.Do(t, "HGET", key, "orders.c"); got != orders || server.Do(t, "HLEN", key) != "2" {
+		t.Errorf("reset of one limit left %q", server.Do(t, "HGETALL", key))
 	}
 	saying(t, 0, append([]string{"keys", "reset", key}, at...)...)
 

@@ -58,17 +58,20 @@ func resetSpoiled(ctx context.Context, c *common, k *counters, key weir.Key, nam
 	errors.As(why, &item)
 	_, deletes := k.items.(weir.Deleter)
 	whole := item.Field == "" && deletes
-	switch {
-	case dryRun && !whole && len(name) == 1 && !slices.ContainsFunc(ops, func(op policy.Op) bool { return ofLimit(item.Field, op.Limit.Name()) }):
-		return named(key, why) // as without it
-	case dryRun:
-	case len(name) == 0:
-		err = k.limiter.Reset(ctx, key)
-	default:
-		err = resetEach(ctx, k, key, ops)
+	var limits []weir.Limit // none: all
+	if len(name) == 1 {
+		for i := range ops {
+			limits = append(limits, ops[i].Limit)
+		}
+		if f, ok := outside(item, limits); ok && !whole {
+			return errHint{notReset(key.String(), false, fmt.Errorf("field %q of another limit cannot be read: %w", f, why)), spoiledOf(key, item).try}
+		}
+	}
+	if !dryRun {
+		err = k.limiter.Reset(ctx, key, limits...)
 	}
 	if errors.As(err, &item) {
-		return named(key, err)
+		return errHint{notReset(key.String(), true, err), spoiledOf(key, item).try} // somebody has spoiled more since
 	}
 	if err != nil {
 		return notReset(key.String(), false, err)
@@ -89,31 +92,17 @@ func resetSpoiled(ctx context.Context, c *common, k *counters, key weir.Key, nam
 	return nil
 }
 
-// resetEach resets limits one by one, as keysReset does. One whose own fields can be
-// read may fail for another's that cannot, until that one is reset.
-func resetEach(ctx context.Context, k *counters, key weir.Key, ops []policy.Op) (why error) {
-	for range 2 {
-		why = nil
-		for i := range ops {
-			if err := k.limiter.Reset(ctx, key, ops[i].Limit); errors.As(err, new(*weir.SpoiledError)) {
-				why = err
-			} else if err != nil {
-				return err
-			}
-		}
-		if why == nil {
-			return nil
+// outside is a field that can't be read and is none of limits, of their shadows or of
+// marks told of, if there is one. While it is in the way, none of them is reset.
+func outside(e *weir.SpoiledError, limits []weir.Limit) (field string, ok bool) {
+	for _, f := range append([]string{e.Field}, e.More...) { // as weir.Field.Text writes it
+		left, _, _ := strings.Cut(f, "@")
+		name := strings.TrimSuffix(left[:max(strings.LastIndexByte(left, '.'), 0)], "~")
+		if !slices.ContainsFunc(limits, func(l weir.Limit) bool { return name == l.Name() || name == l.Name()+"%" }) {
+			return f, true
 		}
 	}
-	return why
-}
-
-// ofLimit reports whether a field, as [weir.Field.Text] writes it, is of the limit
-// of this name, or of its shadow.
-func ofLimit(field, name string) bool {
-	field, _, _ = strings.Cut(field, "@")
-	dot := strings.LastIndexByte(field, '.')
-	return dot >= 0 && strings.TrimSuffix(field[:dot], "~") == name
+	return "", false
 }
 
 // notReset says what became of a reset that failed, after others of the same caller.

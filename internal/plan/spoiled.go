@@ -4,8 +4,9 @@ package plan
 // what no limit writes there: another program has, or somebody by hand. It stays until
 // the field, or the item, is removed, and says nothing of the store's health.
 type SpoiledError struct {
-	Field string // its text, see ParseField; "" when it is not one field, or the store does not say
-	Err   error  // what it holds, and what to do
+	Field string   // its text, see ParseField; "" when it is not a field, or the store does not say
+	More  []string // the texts of other such fields of the item
+	Err   error    // what Field holds, and what to do
 }
 
 func (e *SpoiledError) Error() string { return e.Err.Error() }
