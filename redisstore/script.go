@@ -39,6 +39,10 @@ import (
 // are exact, or so far from zero that only the sign matters. Sums are made in
 // the same way, or by HINCRBY where they can't leave int64, and stay at its ends.
 //
+// Lua makes a text of a number slowly. Lengths and counts are mostly those of the key
+// before, so the last text of each is kept: of 18 keys that is a fifteenth of a script's
+// time, of one key it costs a hundredth.
+//
 // All is worked out before anything is written. Of the commands that write, only
 // HSET and HINCRBY can be refused by a server without memory: one of them comes
 // first. An error of one key is the answer for that key and touches no other. An
@@ -93,7 +97,9 @@ end
 local ok,a=pcall(one,KEYS[i])
 if not ok and type(a)=='table' then a=a.err end
 answers[i]=a
-lengths[i]=ok and #a or -#a
+local size=ok and #a or -#a
+if size~=last then last,text=size,size..'' end
+lengths[i]=text
 end
 k=k+n
 b=b+%d
@@ -170,8 +176,9 @@ func (f *form) script() string {
 	case values != "":
 		line("local %s", values)
 	}
+	line("local many,count")
 	f.one(line)
-	line("local answers,lengths,k={},{},0")
+	line("local answers,lengths,k,last,text={},{},0")
 	line("while k<#KEYS do")
 	line("local n=A[b]+0")
 	switch {
@@ -222,7 +229,8 @@ func (f *form) one(line func(string, ...any)) {
 		line("end")
 	}
 	line("if m>0 then")
-	line("done=done..','..m")
+	line("if m~=many then many,count=m,','..m end")
+	line("done=done..count")
 	line("if o=='' then o=' '..concat(h,' ',1,m) end")
 	line("end")
 	if f.few() {
