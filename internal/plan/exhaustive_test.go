@@ -352,9 +352,9 @@ func TestExhaustiveCalendar(t *testing.T) {
 	for _, s := range []*Spec{s, s.Shadow()} {
 		states := grid(
 			column{in(s.field(Cell), base-2*p), values(3)},
-			column{in(s.field(Cell), base-p), values(0, 3)},
-			column{in(s.field(Cell), base), values(0, 1, 2, 3, 6)},
-			column{in(s.field(Cell), base+p), values(1, 3)})
+			column{in(s.field(Cell), base-p), values(-1, 0, 3)},
+			column{in(s.field(Cell), base), values(math.MinInt64, -1, 0, 1, 2, 3, 6)},
+			column{in(s.field(Cell), base+p), values(-2, 1, 3)})
 		several{s}.check(t, states, []int64{base, base + 1, base + p - 1, base + p}, []int64{0, -1, 1, p}, []int64{1, 2, 3, 4})
 	}
 }
@@ -367,8 +367,8 @@ func TestExhaustiveBilling(t *testing.T) {
 	sp := s.spanAt(base)
 	states := grid(
 		column{in(s.field(Cell), sp.prev), values(0, 3)},
-		column{in(s.field(Cell), base), values(0, 1, 2, 3, 6)},
-		column{in(s.field(Cell), sp.end), values(1, 3)})
+		column{in(s.field(Cell), base), values(math.MinInt64, -1, 0, 1, 2, 3, 6)},
+		column{in(s.field(Cell), sp.end), values(-2, 1, 3)})
 	several{s}.check(t, states, []int64{base, base + 1, sp.end - 1, sp.end}, []int64{0, -1, 1}, []int64{1, 2, 3, 4})
 }
 
@@ -378,9 +378,9 @@ func TestExhaustiveSliding(t *testing.T) {
 	for _, s := range []*Spec{s, s.Shadow()} {
 		states := grid(
 			column{in(s.field(Cell), base-2*p), values(4)},
-			column{in(s.field(Cell), base-p), values(0, 1, 2, 3, 4, 8)},
-			column{in(s.field(Cell), base), values(0, 1, 2, 3, 4, 8)},
-			column{in(s.field(Cell), base+p), values(2)})
+			column{in(s.field(Cell), base-p), values(-3, 0, 1, 2, 3, 4, 8)},
+			column{in(s.field(Cell), base), values(math.MinInt64, -1, 0, 1, 2, 3, 4, 8)},
+			column{in(s.field(Cell), base+p), values(-2, 2)})
 		nows := []int64{base, base + 1, base + p/4 - 1, base + p/4, base + p/4 + 1, base + p/2, base + p - 1, base + p}
 		several{s}.check(t, states, nows, []int64{0, -1, 1, p / 4, p}, []int64{1, 2, 4, 5})
 	}

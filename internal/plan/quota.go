@@ -141,8 +141,7 @@ func (s *Spec) chargeQuota(known *Cells, now, n, stamp int64, w *Write) bool {
 // chargeCount adds n to a counter, or sets it to the floor when that is nearer.
 func chargeCount(f Field, count, n, floor int64, w *Write) {
 	if count <= floor-n {
-		w.If = append(w.If, Cond{Field: f, Cmp: AtMost, Value: floor - n, OrAbsent: true})
-		w.Do = append(w.Do, Act{Field: f, Do: Add, Value: n})
+		addTo(f, count, n, floor, w)
 		return
 	}
 	w.If = append(w.If,

@@ -4,9 +4,9 @@ package plan
 // instant at which the window starts. A roll-over then is no write at all, and
 // a wrong clock spoils only the window that it names:
 //
-//	calendar, billing  [ c@W absent or <= L-n ]                               ->  c@W += n
+//	calendar, billing  [ c@W absent or from 0 to L-n ]                        ->  c@W += n
 //	sliding            [ c@W-1 absent or <= p,
-//	                     c@W absent or <= L-n-ceil(p*left/P) ]                ->  c@W += n
+//	                     c@W absent or from 0 to L-n-ceil(p*left/P) ]         ->  c@W += n
 //
 // with p learned from the last state seen. The sliding window weights the
 // window before by the part of it that still lies within the last P (two-cell
@@ -19,6 +19,7 @@ type windowState struct {
 	count, previous int64
 	carried         int64 // what previous still weighs
 	old             int   // cells that mean nothing any more
+	below           int64 // the current count as stored, if that is below 0
 }
 
 func (s *Spec) windowAt(c *Cells, now int64) windowState {
@@ -33,7 +34,7 @@ func (s *Spec) windowAt(c *Cells, now int64) windowState {
 		switch {
 		case slot.Field.Limit != s.id && int32(slot.Field.Window-before) >= 0: // a mark, which is read where it is needed
 		case slot.Field.Window == current:
-			st.count = max(slot.Value, 0)
+			st.count, st.below = max(slot.Value, 0), min(slot.Value, 0)
 		case slot.Field.Window == before:
 			st.previous = max(slot.Value, 0)
 		case int32(slot.Field.Window-before) < 0:
@@ -116,8 +117,7 @@ func (s *Spec) planWindow(known *Cells, now, n int64, w *Write) Verdict {
 		before.Window = windowOf(st.prev)
 		w.If = append(w.If, Cond{Field: before, Cmp: AtMost, Value: st.previous, OrAbsent: true})
 	}
-	w.If = append(w.If, Cond{Field: current, Cmp: AtMost, Value: s.most - n - st.carried, OrAbsent: true})
-	w.Do = append(w.Do, Act{Field: current, Do: Add, Value: n})
+	addTo(current, st.below, n, s.most-st.carried, w)
 	v.Notice = s.planTell(known, current, v.Used, n, false, w)
 	s.removeOld(known, st, w)
 	return v
@@ -196,6 +196,20 @@ func (s *Spec) chargeWindow(known *Cells, now, n, stamp int64, w *Write) bool {
 	}
 	chargeCount(f, count, min(n, floor), floor, w)
 	return true
+}
+
+// addTo counts n units on, up to most in all. A count is never below 0 unless another
+// program has written it: it then stands for 0 and credits nobody, and is replaced.
+func addTo(f Field, count, n, most int64, w *Write) {
+	if count < 0 {
+		w.If = append(w.If, Cond{Field: f, Cmp: Equal, Value: count})
+		w.Do = append(w.Do, Act{Field: f, Do: Put, Value: n})
+		return
+	}
+	w.If = append(w.If,
+		Cond{Field: f, Cmp: AtLeast, OrAbsent: true},
+		Cond{Field: f, Cmp: AtMost, Value: most - n, OrAbsent: true})
+	w.Do = append(w.Do, Act{Field: f, Do: Add, Value: n})
 }
 
 func (s *Spec) tidyWindow(known *Cells, now int64, w *Write) bool {
