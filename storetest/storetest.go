@@ -16,8 +16,8 @@
 // weir.Limiter on the store must keep every kind of limit: all or nothing over
 // several of them, exact at the boundary, and never above what the limit allows
 // in any interval, which an independent checker works out from the log of
-// decisions. A store that implements [weir.Records] or [weir.Lister] is tested for
-// that too.
+// decisions. A store that implements [weir.Records], [weir.Lister] or [weir.Deleter]
+// is tested for that too.
 //
 // A store may forget an item at any time once it is over: when no bucket is
 // still filling and no window still counts. No test depends on that item then.
@@ -65,6 +65,9 @@ func Run(t *testing.T, open Open) {
 	if caps.lister {
 		t.Run("keys", suite.listed)
 	}
+	if caps.deleter {
+		t.Run("delete", suite.deleted)
+	}
 }
 
 // facts is what is known of the store under test.
@@ -72,6 +75,7 @@ type facts struct {
 	weir.Caps
 	records   bool
 	lister    bool
+	deleter   bool
 	inProcess bool
 	gatherer  bool
 	clocked   bool // it uses the clock that it is given
@@ -99,6 +103,7 @@ func describe(t *testing.T, open Open) facts {
 	}
 	_, f.records = store.(weir.Records)
 	_, f.lister = store.(weir.Lister)
+	_, f.deleter = store.(weir.Deleter)
 	_, f.inProcess = store.(weir.InProcess)
 	_, f.gatherer = store.(weir.Gatherer)
 	if f.MaxKeep < 0 {
