@@ -21,7 +21,7 @@ import (
 var ring = [...]string{"w0", "w1", "w2", "w3"}
 
 // expression collects the placeholders of one UpdateItem. DynamoDB allows 4 KB of
-// expression text and 300 operators, which is some 35 buckets in one call.
+// expression text and 300 operators, which is some 35 limits of any kind in one call.
 type expression struct {
 	names  map[string]string
 	values map[string]types.AttributeValue
@@ -40,8 +40,12 @@ func (s *Store) encode(w *weir.Write, pk string, now int64) *dynamodb.UpdateItem
 		e.names["#pk"] = KeyAttribute
 		clause(&e.cond, "", " AND ", "attribute_exists(#pk)")
 	}
-	for i := range w.If {
-		e.guard(&w.If[i], now)
+	for i := 0; i < len(w.If); i++ {
+		if i+1 < len(w.If) && e.between(&w.If[i], &w.If[i+1]) {
+			i++
+		} else {
+			e.guard(&w.If[i], now)
+		}
 	}
 	for i := range w.Do {
 		e.act(&w.Do[i], now)
@@ -76,8 +80,27 @@ func (e *expression) guard(g *weir.Cond, now int64) {
 	if g.Rel {
 		want = addSat(now, want)
 	}
-	name, value := e.name(g.Field), e.value(want)
-	text := name + comparison(g.Cmp) + value
+	e.holds(g, comparison(g.Cmp)+e.value(want))
+}
+
+// between makes one guard of two that are the ends of a range, and reports whether
+// it can: a window has two of them, and each counts.
+func (e *expression) between(from, to *weir.Cond) bool {
+	if from.Field != to.Field || from.Cmp != plan.AtLeast || to.Cmp != plan.AtMost || from.Rel || to.Rel ||
+		from.OrAbsent != to.OrAbsent || from.Value > to.Value {
+		return false
+	}
+	if from.Field.Kind == plan.Clock {
+		return true // as in guard
+	}
+	e.holds(from, " BETWEEN "+e.value(from.Value)+" AND "+e.value(to.Value))
+	return true
+}
+
+// holds appends what a guard says of its field.
+func (e *expression) holds(g *weir.Cond, text string) {
+	name := e.name(g.Field)
+	text = name + text
 	if g.OrAbsent {
 		text = "(attribute_not_exists(" + name + ") OR " + text + ")"
 	}
