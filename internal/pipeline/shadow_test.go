@@ -1,0 +1,121 @@
+package pipeline
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/weirlabs/weir/internal/plan"
+)
+
+// A shadow rides along while it fits, and holds nobody up when it does not.
+func TestBatchWithShadows(t *testing.T) {
+	inBubble(t, Options{}, func(b *bench) {
+		b.store.took = 20 * time.Millisecond
+		s, shadow := spec(b.T, "q", "quota 10/h"), spec(b.T, "sh", "quota 2/h").Shadow()
+		var calls [][]Ask
+		for range 4 {
+			calls = append(calls, []Ask{{Spec: s, Cost: 1}, {Spec: shadow, Cost: 1, Shadow: true}})
+		}
+		var got []string
+		for _, v := range b.queue(key("a"), calls...) {
+			got = append(got, fmt.Sprint(v[0].OK, v[0].Used, v[1].OK, v[1].Used))
+		}
+		want := []string{"true 1 true 1", "true 2 true 2", "true 3 false 2", "true 4 false 2"}
+		if !slices.Equal(got, want) {
+			b.Errorf("got %v, want %v", got, want)
+		}
+		// Shadows alone are judged by the store, not by what was seen long ago.
+		alone := []Ask{{Spec: shadow, Cost: 1, Shadow: true}}
+		<-time.After(time.Hour)
+		if v := b.queue(key("a"), alone); !v[0][0].OK {
+			b.Errorf("%+v", v)
+		}
+		delete(b.store.by, key("a")) // somebody has reset it
+		if v := b.queue(key("a"), alone, alone, alone); !v[0][0].OK || !v[1][0].OK || v[2][0].OK {
+			b.Errorf("%+v", v)
+		}
+		never := []Ask{{Spec: shadow, Cost: 3, Shadow: true}}
+		if v := b.queue(key("new"), never); v[0][0].OK || !v[0][0].Never || !v[0][0].Unseen {
+			b.Errorf("%+v", v)
+		}
+	})
+}
+
+// A shadow that does not fit by what was last seen stays out of the write only if
+// it still does not fit: another process may have given back. That costs a trip
+// when it has, and none when it has not.
+func TestShadowThatOthersHaveMadeRoomFor(t *testing.T) {
+	for _, text := range everyLimit {
+		inBubble(t, Options{}, func(b *bench) {
+			s, sh := spec(b.T, "q", "quota 100/d"), spec(b.T, "sh", text).Shadow()
+			most := sh.Max()
+			call := func(n int64) plan.Verdict {
+				b.Helper()
+				v := b.queue(key("a"), []Ask{{Spec: s, Cost: 1}, {Spec: sh, Cost: n, Shadow: true}})[0]
+				if !v[0].OK {
+					b.Fatalf("%s: %+v", text, v)
+				}
+				return v[1]
+			}
+			if v := call(most); !v.OK {
+				b.Fatalf("%s: %+v", text, v)
+			}
+			b.trip(1, text+", as it was", func() {
+				if v := call(1); v.OK || v.Used != most || v.Wait == 0 {
+					b.Errorf("%s: %+v", text, v)
+				}
+			})
+			var c plan.Cells
+			var w plan.Write
+			b.store.apply(key("a"), nil, &c)
+			if now := b.store.now(); !sh.GiveBack(&c, now, 1, sh.Look(&c, now, 1).Stamp, &w) || b.store.apply(key("a"), []plan.Write{w}, &c) != 0 {
+				b.Fatal(text)
+			}
+			b.trip(2, text+", with room for one", func() {
+				if v := call(1); !v.OK || v.Used != most {
+					b.Errorf("%s: %+v", text, v)
+				}
+			})
+			if n := b.used(key("a"), sh); n != most {
+				b.Errorf("%s: %d are used", text, n)
+			}
+			if n := b.used(key("a"), s); n != 3 {
+				b.Errorf("%s: %d are used of what counts", text, n)
+			}
+		})
+	}
+}
+
+// A shadow that stays out of a batch hears what there was in its turn, and not what
+// a later call of the batch has left.
+func TestShadowThatStaysOutIsInOrder(t *testing.T) {
+	for _, text := range []string{"1/h burst 10", "quota 10/h", "quota 10/hour calendar", "sliding 10/h"} {
+		inBubble(t, Options{}, func(b *bench) {
+			b.store.took = 20 * time.Millisecond
+			s, sh := spec(b.T, "q", "quota 100/d"), spec(b.T, "sh", text).Shadow()
+			var calls [][]Ask
+			for _, n := range []int64{1, 6, 5, 2} {
+				calls = append(calls, []Ask{{Spec: s, Cost: 1}, {Spec: sh, Cost: n, Shadow: true}})
+			}
+			var got []string
+			var now int64
+			b.trip(2, text, func() {
+				for _, v := range b.queue(key("a"), calls...) {
+					got = append(got, fmt.Sprint(v[0].Used, v[1].OK, v[1].Used))
+					if !v[1].OK {
+						now = v[1].Wait
+					}
+				}
+			})
+			want := []string{"1 true 1", "2 true 7", "3 false 7", "4 true 9"}
+			if !slices.Equal(got, want) {
+				b.Errorf("%s:\ngot  %v\nwant %v", text, got, want)
+			}
+			if least := 2*time.Hour - 21*time.Millisecond; text == "1/h burst 10" && (now < int64(least) || now > int64(2*time.Hour)) {
+				b.Errorf("%s: to wait %v for 5 of 10 beside 7", text, time.Duration(now))
+			}
+		})
+	}
+}
