@@ -330,14 +330,13 @@ func keysReset(ctx context.Context, c *common, k *counters, caller string, name 
 	if len(used) == 0 {
 		return k.nothing(key, rows)
 	}
-	for i, r := range rows {
-		if dryRun {
-			break
+	if !dryRun {
+		var limits []weir.Limit
+		for _, r := range rows {
+			limits = append(limits, r.limit)
 		}
-		// One by one: limits of several plans may share their counters, and a
-		// write can remove a field only once.
-		if err := k.limiter.Reset(ctx, key, r.limit); err != nil {
-			return notReset(caller, i > 0, err)
+		if err := k.limiter.Reset(ctx, key, limits...); err != nil {
+			return notReset(caller, false, err)
 		}
 	}
 	if c.format == "json" {

@@ -105,7 +105,7 @@ func outside(e *weir.SpoiledError, limits []weir.Limit) (field string, ok bool) 
 	return "", false
 }
 
-// notReset says what became of a reset that failed, after others of the same caller.
+// notReset says what became of a reset that failed, some of which may have been made.
 func notReset(caller string, some bool, err error) error {
 	switch {
 	case errors.Is(err, weir.ErrOutcomeUnknown):
