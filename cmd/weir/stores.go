@@ -257,11 +257,16 @@ func boltHint(u *storeURL, err error) error {
 func patiently(ctx context.Context, u storeURL, try func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, slowStart)
 	defer cancel()
+	var before error
 	for {
 		err := try(ctx)
 		if err == nil {
 			return nil
 		}
+		if before != nil && ctx.Err() != nil && errors.Is(err, ctx.Err()) {
+			err = before // the try that the time cut off knows less
+		}
+		before = err
 		var missing *types.ResourceNotFoundException
 		if errors.As(err, &missing) {
 			return errHint{err, "weir store create " + u.flag()}

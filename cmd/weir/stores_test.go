@@ -59,6 +59,19 @@ func TestPatiently(t *testing.T) {
 			}
 		})
 	}
+	synctest.Test(t, func(t *testing.T) { // the time is over in the middle of a try
+		n := 0
+		err := patiently(t.Context(), storeURL{text: "redis://127.0.0.1:1"}, func(ctx context.Context) error {
+			if n++; n < 3 {
+				return refusedConn
+			}
+			<-ctx.Done()
+			return ctx.Err()
+		})
+		if !errors.Is(err, refusedConn) || n != 3 {
+			t.Errorf("after %d tries: %v, want the error of the one before the last", n, err)
+		}
+	})
 	ctx, cancel := context.WithCancel(context.Background())
 	err := patiently(ctx, storeURL{}, func(context.Context) error { cancel(); return refusedConn })
 	if got := exitCode(ctx, err); got != 130 {
