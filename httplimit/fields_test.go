@@ -213,3 +213,22 @@ func TestFilesOfAFormAreRemoved(t *testing.T) {
 		}
 	}
 }
+
+// Who counts requests by their pattern stands around the middleware, and the ServeMux
+// that finds it behind.
+func TestThePatternIsKnownOutside(t *testing.T) {
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /seats/{id}", func(http.ResponseWriter, *http.Request) {})
+	for _, text := range []string{one("5/s"), counted, strings.ReplaceAll(one("5/s"), "match: /,", "match: /limited,")} {
+		g := newGate(t, text, mux)
+		for _, before := range []string{"", "/seats/"} {
+			r := httptest.NewRequest("GET", "/seats/7", nil)
+			r.Header.Set("Test-Sub", "a")
+			r.Pattern = before // of a mux in front
+			g.ServeHTTP(httptest.NewRecorder(), r)
+			if r.Pattern != "GET /seats/{id}" {
+				t.Errorf("the pattern is %q", r.Pattern)
+			}
+		}
+	}
+}

@@ -75,9 +75,7 @@ func (m *Middleware) Handler(next http.Handler) http.Handler {
 			next.ServeHTTP(c.writer(), c.carried(r))
 			c.finish()
 		}
-		if f := c.request.MultipartForm; f != nil && r.MultipartForm == nil {
-			r.MultipartForm = f // the server removes its files, by the request that it made
-		}
+		c.handBack(r)
 	})
 }
 
@@ -158,6 +156,18 @@ type call struct {
 func (c *call) carried(r *http.Request) *http.Request {
 	c.request = *r.WithContext(c)
 	return &c.request
+}
+
+// handBack tells what is around the middleware what it reads of a request once that is
+// served: the server the form, of which it removes the files, and who measures requests
+// the pattern that a ServeMux has found.
+func (c *call) handBack(r *http.Request) {
+	if f := c.request.MultipartForm; f != nil && r.MultipartForm == nil {
+		r.MultipartForm = f
+	}
+	if p := c.request.Pattern; p != "" && p != r.Pattern {
+		r.Pattern = p
+	}
 }
 
 type callKey struct{}

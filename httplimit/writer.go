@@ -14,6 +14,7 @@ import (
 
 type (
 	plain    struct{ c *call }
+	pusher   struct{ plain } // as of http.TimeoutHandler
 	flusher  struct{ plain }
 	hijacker struct{ flusher }
 	http1    struct{ hijacker }
@@ -26,6 +27,7 @@ var (
 	_ http.Hijacker   = hijacker{}
 	_ io.ReaderFrom   = http1{}
 	_ http.Pusher     = http2{}
+	_ http.Pusher     = pusher{}
 )
 
 // writer picks the one that can do what the server's can.
@@ -50,6 +52,8 @@ func (c *call) writer() http.ResponseWriter {
 		return http2{flusher{p}}
 	case http.Flusher:
 		return flusher{p}
+	case http.Pusher:
+		return pusher{p}
 	}
 	return p
 }
@@ -118,7 +122,9 @@ func (w http1) ReadFrom(src io.Reader) (n int64, err error) {
 	return n + rest, err
 }
 
-func (w http2) Push(target string, o *http.PushOptions) error {
+func (w http2) Push(target string, o *http.PushOptions) error { return pusher{w.plain}.Push(target, o) }
+
+func (w pusher) Push(target string, o *http.PushOptions) error {
 	return w.c.w.(http.Pusher).Push(target, o)
 }
 

@@ -17,6 +17,7 @@ import (
 	"testing"
 	"testing/iotest"
 	"testing/synctest"
+	"time"
 
 	"github.com/weirlabs/weir"
 	"github.com/weirlabs/weir/httplimit"
@@ -272,6 +273,11 @@ func TestCase_B244_UpgradesStreamsAndHTTP2Work(t *testing.T) {
 			rw.Flush()
 		}
 	}))
+
+	http.TimeoutHandler(g, time.Minute, "").ServeHTTP(httptest.NewRecorder(), httptest.NewRequest("GET", "/", nil))
+	if got := <-can; got != "push" {
+		t.Errorf("behind a TimeoutHandler the writer can %s", got)
+	}
 
 	one := httptest.NewServer(g)
 	defer one.Close()
