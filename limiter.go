@@ -280,42 +280,51 @@ func (l *Limiter) Reset(ctx context.Context, key Key, limits ...Limit) error {
 		if !errors.As(err, &spoiled) {
 			return err
 		}
-		store, deletes := l.store.(Deleter)
-		switch {
-		case spoiled.Field == "" && deletes:
-			if err := store.Delete(ctx, key); err != nil {
-				return storeError(err)
+		if store, deletes := l.store.(Deleter); deletes && spoiled.Field == "" {
+			if err = store.Delete(ctx, key); err != nil {
+				err = storeError(err)
 			}
-		case !l.forgetUnread(ctx, key, spoiled, forget):
+		} else if w := unread(spoiled, forget); len(w.Do) > 0 {
+			err = l.forgetUnread(ctx, key, w)
+		}
+		if err != nil {
 			return err
 		}
 	}
 }
 
-// forgetUnread removes fields that keep an item from being read, and reports
-// whether it did. While one of them is none of what is forgotten, it removes none.
-func (l *Limiter) forgetUnread(ctx context.Context, key Key, spoiled *SpoiledError, forget func(*Cells, *Write) bool) bool {
+// unread is the write that removes the fields that keep an item from being read, or
+// some if there are many. While one of them is none of what is forgotten, it is empty.
+func unread(spoiled *SpoiledError, forget func(*Cells, *Write) bool) (w Write) {
 	const most = 32 // in one write
 	fields := append([]string{spoiled.Field}, spoiled.More...)
 	var only Cells
 	for _, field := range fields {
 		f, ok := ParseField(field)
 		if !ok {
-			return false
+			return w
 		}
 		only.Set(f, 0)
 	}
-	var w Write
 	if forget(&only, &w); len(w.Do) < len(fields) {
-		return false
+		return Write{}
 	}
 	w.Do = w.Do[:min(len(w.Do), most)]
+	return w
+}
+
+// forgetUnread makes the write of unread. That others can't be read either, of limits
+// that it names, is no error: the item was written.
+func (l *Limiter) forgetUnread(ctx context.Context, key Key, w Write) error {
 	err := l.update(ctx, key, pipeline.Change{Next: func(_ *Cells, _ int64, to *Write) bool {
 		to.Do = append(to.Do, w.Do...)
 		return true
 	}})
-	var other *SpoiledError // the item was written, and there are more such fields
-	return err == nil || errors.As(err, &other) && !slices.ContainsFunc(w.Do, func(a Act) bool { return a.Field.Text() == other.Field })
+	var other *SpoiledError
+	if errors.As(err, &other) && !slices.ContainsFunc(w.Do, func(a Act) bool { return a.Field.Text() == other.Field }) {
+		return nil
+	}
+	return err
 }
 
 // update changes one item, under the lock of a store in this process or through

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -218,8 +219,10 @@ func ceilSeconds(ns int64) int64 {
 }
 
 // decode reads the integers of an item that this process has limits for. What
-// else the item holds is left alone.
-func decode(item map[string]types.AttributeValue, state *weir.Cells) error {
+// else the item holds is left alone. What is spoiled is an error of a look, with no
+// write, and of a write that names its limit: other limits of the item go on, and
+// don't see it.
+func decode(item map[string]types.AttributeValue, w *weir.Write, state *weir.Cells) error {
 	state.Reset()
 	var spoiled *weir.SpoiledError
 	for name, v := range item {
@@ -231,11 +234,13 @@ func decode(item map[string]types.AttributeValue, state *weir.Cells) error {
 			continue
 		}
 		i, err := integer(name, v)
-		if err == nil {
+		switch {
+		case err == nil:
 			state.Set(f, i)
-		} else if spoiled == nil {
+		case w != nil && !names(w, f):
+		case spoiled == nil:
 			spoiled = &weir.SpoiledError{Field: name, Err: err}
-		} else {
+		default:
 			spoiled.More = append(spoiled.More, name)
 		}
 	}
@@ -243,6 +248,12 @@ func decode(item map[string]types.AttributeValue, state *weir.Cells) error {
 		return spoiled
 	}
 	return nil
+}
+
+// names reports whether a write is of a field's limit.
+func names(w *weir.Write, f weir.Field) bool {
+	return slices.ContainsFunc(w.If, func(c weir.Cond) bool { return c.Field.Limit == f.Limit }) ||
+		slices.ContainsFunc(w.Do, func(a weir.Act) bool { return a.Field.Limit == f.Limit })
 }
 
 // integer reads the attribute of this name.

@@ -67,7 +67,16 @@ func TestSpoiledAttributes(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		set("seats.t", text("x"))
+		set("seats.t", text("x")) // and the others go on
+		for n := range 7 {
+			d, err := l.Take(t.Context(), weir.Op{Limit: limits[1], Key: key, OnFail: weir.FailDeny})
+			if err != nil || d.Degraded || d.Allowed != (n < 5) || d.Used != int64(min(n+1, 5)) {
+				t.Errorf("take %d beside a spoiled limit: %+v, %v", n, d, err)
+			}
+			if d, err := l.Take(t.Context(), weir.Op{Limit: limits[0], Key: key, OnFail: weir.FailDeny}); err != nil || d.Allowed || !d.Degraded {
+				t.Errorf("a take of a spoiled limit: %+v, %v", d, err)
+			}
+		}
 		set("orders.c", text("x"))
 		before := item(t, client, table, pk)
 		for _, limit := range limits {

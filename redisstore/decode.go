@@ -3,6 +3,7 @@ package redisstore
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -18,7 +19,8 @@ type reply struct {
 // decode reads the script's answer: which write was applied, the values of the
 // fields that the writes name, and the names and values of other fields. It
 // fills state with the fields of limits that this process has; what else the item
-// holds is left alone.
+// holds is left alone. What is spoiled is an error of a look, and of a write that
+// names its limit: other limits of the item go on, and don't see it.
 func (n *names) decode(text string, named []weir.Field, state *weir.Cells) (r reply, err error) {
 	which, text, more := strings.Cut(text, " ")
 	which, r.again = strings.CutPrefix(which, "=")
@@ -66,7 +68,9 @@ func (n *names) decode(text string, named []weir.Field, state *weir.Cells) (r re
 		}
 		v, err := integer(value)
 		if err != nil {
-			spoiled = notInteger(spoiled, name, value)
+			if len(named) == 0 || slices.ContainsFunc(named, func(o weir.Field) bool { return o.Limit == f.Limit }) {
+				spoiled = notInteger(spoiled, name, value)
+			}
 			continue
 		}
 		state.Set(f, v)

@@ -127,7 +127,9 @@ func TestSpoiledFields(t *testing.T) {
 					spoil()
 					spoilt += s.takes(what+", with all limits", s.limits...)
 					spoil()
-					spoilt += s.takes(what+", with others", s.limits[(i+1)%len(s.limits)])
+					if s.takes(what+", by another limit", s.limits[(i+1)%len(s.limits)]) > 0 {
+						t.Errorf("%s: another limit's take failed", what)
+					}
 					if spoilt == 0 {
 						t.Errorf("%s: nobody was told", what)
 					}
@@ -172,6 +174,88 @@ func TestResetOfOneSpoiledLimit(t *testing.T) {
 		if got := s.server.Do(t, "EXISTS", s.name()); got != "0" {
 			t.Errorf("a reset of %v leaves %.200q", limits, s.server.Do(t, "HGETALL", s.name()))
 		}
+	}
+}
+
+// TestASpoiledLimitIsAlone: a limit of which a field is spoiled neither allows nor
+// counts, whatever is asked with it; the others of the item do both, exactly.
+func TestASpoiledLimitIsAlone(t *testing.T) {
+	for _, o := range []weir.Options{{}, {NoMemo: true, NoCoalescing: true}} {
+		for _, resend := range []bool{false, true} {
+			s := newSpoiling(t, redisstore.Options{Resend: resend}, "5/d burst 5", "quota 5/d", "quota 5/day calendar", "sliding 5/d")
+			o.Deadline = 10 * time.Second
+			s.limiter = weir.NewLimiter(s.store, o)
+			key := s.key
+			ops := func(limits ...weir.Limit) (ops []weir.Op) {
+				for _, l := range limits {
+					ops = append(ops, weir.Op{Limit: l, Key: key, OnFail: weir.FailDeny})
+				}
+				return ops
+			}
+			for i, broken := range s.limits {
+				key = weir.NewKey("account", fmt.Sprint("customer-", i))
+				name := "test:" + key.String()
+				if _, err := s.limiter.Take(t.Context(), ops(broken)...); err != nil {
+					t.Fatal(err)
+				}
+				for _, field := range strings.Fields(s.server.Do(t, "HKEYS", name)) {
+					if strings.HasPrefix(field, fmt.Sprintf("spoil-%d.", i)) {
+						s.server.Do(t, "HSET", name, field, "abc")
+					}
+				}
+				for _, sound := range s.limits {
+					if sound == broken {
+						continue
+					}
+					for n := range 7 {
+						d, err := s.limiter.Take(t.Context(), ops(sound)...)
+						if err != nil || d.Allowed != (n < 5) || d.Degraded || d.Used != int64(min(n+1, 5)) {
+							t.Errorf("take %d of %v beside %v: %+v, %v", n, sound, broken, d, err)
+						}
+						for _, with := range [][]weir.Op{ops(broken), ops(sound, broken), ops(broken, sound)} {
+							if d, err := s.limiter.Take(t.Context(), with...); err != nil || d.Allowed || !d.Degraded && n < 4 {
+								t.Errorf("take %d of %v and %v: %+v, %v", n, sound, broken, d, err)
+							}
+						}
+					}
+				}
+				if err := s.limiter.Reset(t.Context(), key, broken); err != nil {
+					t.Error(err)
+				}
+				each, err := s.limiter.Peek(t.Context(), ops(s.limits...)...)
+				for j := range each {
+					want := int64(5)
+					if j == i {
+						want = 0
+					}
+					if each[j].Used != want {
+						t.Errorf("%v beside %v has used %d, want %d", s.limits[j], broken, each[j].Used, want)
+					}
+				}
+				if err != nil {
+					t.Error(err)
+				}
+			}
+		}
+	}
+}
+
+// TestAResetSaysWhatItLacked: a server that refuses to mend an item is what a reset
+// fails of, and not the item again.
+func TestAResetSaysWhatItLacked(t *testing.T) {
+	s := newSpoiling(t, redisstore.Options{}, "5/h")
+	for _, lacks := range []string{"hdel", "pexpire"} {
+		s.hset("spoil-0.t", "abc")
+		s.server.Do(t, "ACL", "SETUSER", "mender", "reset", "on", ">secret", "~*", "+@all", "-"+lacks)
+		client, err := rueidis.NewClient(rueidis.ClientOption{InitAddress: []string{s.server.Addr}, DisableCache: true, Username: "mender", Password: "secret"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		limiter := weir.NewLimiter(newStore(t, client, redisstore.Options{Prefix: "test:"}), weir.Options{Deadline: 10 * time.Second})
+		if err := limiter.Reset(t.Context(), s.key, s.limits...); err == nil || errors.As(err, new(*weir.SpoiledError)) || !strings.Contains(err.Error(), lacks) {
+			t.Errorf("a reset without %s: %v", lacks, err)
+		}
+		client.Close()
 	}
 }
 
