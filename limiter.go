@@ -284,7 +284,9 @@ func (l *Limiter) Reset(ctx context.Context, key Key, limits ...Limit) error {
 			if err = store.Delete(ctx, key); err != nil {
 				err = storeError(err)
 			}
-		} else if w := unread(spoiled, forget); len(w.Do) > 0 {
+		} else if w, other := unread(spoiled, forget); other != "" {
+			err = fmt.Errorf("weir: nothing is reset while field %q of another limit can't be read; reset that limit too: %w", other, err)
+		} else if len(w.Do) > 0 {
 			err = l.forgetUnread(ctx, key, w)
 		}
 		if err != nil {
@@ -294,23 +296,24 @@ func (l *Limiter) Reset(ctx context.Context, key Key, limits ...Limit) error {
 }
 
 // unread is the write that removes the fields that keep an item from being read, or
-// some if there are many. While one of them is none of what is forgotten, it is empty.
-func unread(spoiled *SpoiledError, forget func(*Cells, *Write) bool) (w Write) {
+// some if there are many. While one of them, other, is none of what is forgotten, it is
+// empty.
+func unread(spoiled *SpoiledError, forget func(*Cells, *Write) bool) (w Write, other string) {
 	const most = 32 // in one write
-	fields := append([]string{spoiled.Field}, spoiled.More...)
-	var only Cells
-	for _, field := range fields {
+	for _, field := range append([]string{spoiled.Field}, spoiled.More...) {
 		f, ok := ParseField(field)
 		if !ok {
-			return w
+			return Write{}, ""
 		}
+		var only Cells
 		only.Set(f, 0)
-	}
-	if forget(&only, &w); len(w.Do) < len(fields) {
-		return Write{}
+		n := len(w.Do)
+		if forget(&only, &w); len(w.Do) == n {
+			return Write{}, field
+		}
 	}
 	w.Do = w.Do[:min(len(w.Do), most)]
-	return w
+	return w, ""
 }
 
 // forgetUnread makes the write of unread. That others can't be read either, of limits

@@ -158,8 +158,14 @@ func TestResetOfOneSpoiledLimit(t *testing.T) {
 	for i := range s.limits {
 		for _, limits := range [][]weir.Limit{{s.limits[i]}, {s.limits[i], s.limits[(i+1)%len(s.limits)]}} {
 			var spoiled *weir.SpoiledError
-			if err := s.limiter.Reset(t.Context(), s.key, limits...); !errors.As(err, &spoiled) || len(spoiled.More) != 102 {
+			err := s.limiter.Reset(t.Context(), s.key, limits...)
+			if !errors.As(err, &spoiled) || len(spoiled.More) != 102 {
 				t.Errorf("a reset of %v: %v", limits, err)
+				continue
+			}
+			_, other, _ := strings.Cut(err.Error(), `nothing is reset while field "`)
+			if other, _, _ = strings.Cut(other, `" of another limit`); !strings.HasPrefix(other, "spoil-") || slices.ContainsFunc(limits, func(l weir.Limit) bool { return strings.HasPrefix(other, l.Name()) }) {
+				t.Errorf("a reset of %v does not name what is in its way: %v", limits, err)
 			}
 		}
 	}
@@ -182,7 +188,7 @@ func TestResetOfOneSpoiledLimit(t *testing.T) {
 func TestASpoiledLimitIsAlone(t *testing.T) {
 	for _, o := range []weir.Options{{}, {NoMemo: true, NoCoalescing: true}} {
 		for _, resend := range []bool{false, true} {
-			s := newSpoiling(t, redisstore.Options{Resend: resend}, "5/d burst 5", "quota 5/d", "quota 5/day calendar", "sliding 5/d")
+			s := newSpoiling(t, redisstore.Options{Resend: resend}, "5/d burst 5", "quota 5/d", "quota 5/year calendar", "sliding 5/90d")
 			o.Deadline = 10 * time.Second
 			s.limiter = weir.NewLimiter(s.store, o)
 			key := s.key
