@@ -336,7 +336,7 @@ func keysReset(ctx context.Context, c *common, k *counters, caller string, name 
 			limits = append(limits, r.limit)
 		}
 		if err := k.limiter.Reset(ctx, key, limits...); err != nil {
-			return notReset(caller, false, err)
+			return notReset(caller, err)
 		}
 	}
 	if c.format == "json" {

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -180,6 +181,11 @@ func TestASpoiledItemHidesNoOthers(t *testing.T) {
 		}
 	}
 	saying(t, 0, append([]string{"keys", "reset", key}, at...)...)
+
+	// What is spoiled while a reset is under way may have been noticed too late.
+	if err := notReset(key, fmt.Errorf("apply: %w", &weir.SpoiledError{Err: fs.ErrInvalid})); !strings.Contains(err.Error(), "may or may not have been reset; look again") {
+		t.Error(err)
+	}
 
 	// One limit of two, whose own fields only can't be read.
 	seeded(t, server, "spoiled")

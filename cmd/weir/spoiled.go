@@ -64,17 +64,17 @@ func resetSpoiled(ctx context.Context, c *common, k *counters, key weir.Key, nam
 			limits = append(limits, ops[i].Limit)
 		}
 		if f, ok := outside(item, limits); ok && !whole {
-			return errHint{notReset(key.String(), false, fmt.Errorf("field %q of another limit cannot be read: %w", f, why)), spoiledOf(key, item).try}
+			return errHint{fmt.Errorf("%s was not reset: field %q of another limit cannot be read: %w", key, f, why), spoiledOf(key, item).try}
 		}
 	}
 	if !dryRun {
 		err = k.limiter.Reset(ctx, key, limits...)
 	}
 	if errors.As(err, &item) {
-		return errHint{notReset(key.String(), true, err), spoiledOf(key, item).try} // somebody has spoiled more since
+		return errHint{notReset(key.String(), err), spoiledOf(key, item).try} // somebody has spoiled more since
 	}
 	if err != nil {
-		return notReset(key.String(), false, err)
+		return notReset(key.String(), err)
 	}
 	if c.format == "json" {
 		return writeJSON(c.stdout, keysReport{SchemaVersion: 1, Caller: key.String(), DryRun: dryRun, Limits: []keyUsage{}})
@@ -105,13 +105,10 @@ func outside(e *weir.SpoiledError, limits []weir.Limit) (field string, ok bool) 
 	return "", false
 }
 
-// notReset says what became of a reset that failed, some of which may have been made.
-func notReset(caller string, some bool, err error) error {
-	switch {
-	case errors.Is(err, weir.ErrOutcomeUnknown):
+// notReset says what became of a reset that failed.
+func notReset(caller string, err error) error {
+	if errors.Is(err, weir.ErrOutcomeUnknown) || errors.As(err, new(*weir.SpoiledError)) { // it may have removed some fields
 		return fmt.Errorf("%s may or may not have been reset; look again: %w", caller, err)
-	case some:
-		return fmt.Errorf("%s was reset in part; look again: %w", caller, err)
 	}
 	return fmt.Errorf("%s was not reset: %w", caller, err)
 }
