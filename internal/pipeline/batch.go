@@ -61,6 +61,9 @@ func (b *batch) judge(pending []*take, known *plan.Cells, now int64, most int, f
 		for i := range t.asks {
 			a := &t.asks[i]
 			if a.Shadow {
+				if t.shed&(1<<i) != 0 {
+					continue // it was refused once in this call
+				}
 				if t.verdicts[i] = a.Spec.Look(&b.scratch, now, a.Cost); !t.verdicts[i].OK {
 					b.lack(a, fresh)
 					continue
@@ -71,6 +74,23 @@ func (b *batch) judge(pending []*take, known *plan.Cells, now int64, most int, f
 			b.add(a.Spec, a.Cost)
 		}
 	}
+}
+
+// sheds leaves out of all further writes for a take the shadows that a state of the
+// store has no room for, and reports whether that is news. A call may be judged at any
+// instant of its time, and a shadow must not keep others from coming through: where
+// several stand at their limits, one or the other would have room whenever a write is
+// planned, and none when it arrives.
+func (t *take) sheds(state *plan.Cells, now int64) (news bool) {
+	for i := range t.asks {
+		if a := &t.asks[i]; a.Shadow && t.shed&(1<<i) == 0 {
+			if v := a.Spec.Look(state, now, a.Cost); !v.OK {
+				t.verdicts[i], news = v, true
+				t.shed |= 1 << i
+			}
+		}
+	}
+	return news
 }
 
 // plain reports whether a take is of one limit, which it must have.

@@ -202,7 +202,7 @@ func (p *Pipeline) take(ctx context.Context, asks []Ask, verdicts []plan.Verdict
 // and whose value of done was received.
 func (p *Pipeline) forget(t *take) {
 	t.ctx, t.asks, t.verdicts, t.ask = nil, nil, nil, [1]Ask{}
-	t.refused, t.sent, t.why = false, false, nil
+	t.refused, t.sent, t.why, t.shed = false, false, nil, 0
 	p.takes.Put(t)
 }
 

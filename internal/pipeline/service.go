@@ -169,16 +169,27 @@ func (s *service) got(at int64, applied bool, err error) bool {
 	l.calm(p, applied)
 	s.known, s.next = s.next, s.known
 	s.now, s.fresh = at, true
-	if s.vain++; s.vain >= patience {
-		s.most = 1 // others want the rest too: one may get what all together don't
-	}
-	if applied {
+	switch {
+	case applied:
 		s.took, s.vain, s.most = true, 0, maxBatch
 		s.tidy(s.batch.fits[0].asks, true)
 		s.allow(&s.known)
+	case s.sheds(): // and nothing is said of what else was asked
+	default:
+		if s.vain++; s.vain >= patience {
+			s.most = 1 // others want the rest too: one may get what all together don't
+		}
 	}
 	s.pending = l.present(s.pending)
 	return true
+}
+
+// sheds is that of all takes without an answer.
+func (s *service) sheds() (news bool) {
+	for _, t := range s.pending {
+		news = t.sheds(&s.known, s.now) || news
+	}
+	return news
 }
 
 // fail answers the takes that could not be decided.

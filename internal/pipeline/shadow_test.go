@@ -119,3 +119,47 @@ func TestShadowThatStaysOutIsInOrder(t *testing.T) {
 		})
 	}
 }
+
+// Shadows keep no limit that counts from coming through: of many at their limits one
+// or the other has room whenever a write is planned, and none when it arrives.
+func TestShadowsAtTheirLimitsHoldNobodyUp(t *testing.T) {
+	const many = 3 * maxTrips
+	inBubble(t, Options{}, func(b *bench) {
+		s := spec(b.T, "q", "quota 1000/d")
+		call := []Ask{{Spec: s, Cost: 1}}
+		for n := range many {
+			call = append(call, Ask{Spec: spec(b.T, fmt.Sprint("sh", n), "quota 1/d").Shadow(), Cost: 1, Shadow: true})
+		}
+		var c plan.Cells
+		apply := func(w plan.Write) {
+			if b.store.apply(key("a"), []plan.Write{w}, &c) != 0 {
+				b.Fatal("what others do was not done")
+			}
+		}
+		trips := 0
+		b.store.lost = func(int, []plan.Write) error {
+			// Others take of one, and give back of the one before.
+			b.store.apply(key("a"), nil, &c)
+			now, one, before := b.store.now(), call[1+trips%many].Spec, call[1+(trips+many-1)%many].Spec
+			var w plan.Write
+			if trips > 0 && before.GiveBack(&c, now, 1, before.Look(&c, now, 1).Stamp, &w) {
+				apply(w)
+			}
+			w.Reset()
+			if one.Plan(&c, now, 1, &w).OK {
+				apply(w)
+			}
+			trips++
+			return nil
+		}
+		v := b.queue(key("a"), call)[0]
+		if !v[0].OK || v[0].Used != 1 || trips > many+1 {
+			b.Errorf("%+v after %d trips", v[0], trips)
+		}
+		for n, one := range v[1:] {
+			if one.OK || one.Used != 1 || one.Wait == 0 {
+				b.Errorf("shadow %d: %+v, want what was seen while another had taken it", n, one)
+			}
+		}
+	})
+}
