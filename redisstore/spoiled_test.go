@@ -422,6 +422,15 @@ func TestDeleteLeavesWhatCanBeRead(t *testing.T) {
 	if d, err := s.limiter.Take(t.Context(), take); err != nil || d.Used != 2 {
 		t.Errorf("a healthy item after a deletion: %+v, %v", d, err)
 	}
+	// As many fields as can be read, of which it keeps its time.
+	s.server.Do(t, "EVAL", "for i=redis.call('HLEN',KEYS[1])+1,8192 do redis.call('HSET',KEYS[1],i,1) end", "1", s.name())
+	lasts := s.server.Do(t, "PEXPIRETIME", s.name())
+	if err := s.store.Delete(t.Context(), s.key); err != nil {
+		t.Fatal(err)
+	}
+	if n, at := s.server.Do(t, "HLEN", s.name()), s.server.Do(t, "PEXPIRETIME", s.name()); n != "8192" || at != lasts {
+		t.Errorf("a healthy item has %s of 8192 fields after a deletion, and lasts until %s, not %s", n, at, lasts)
+	}
 	for _, spoil := range [][]string{{"SET", s.name(), "x"}, {"EVAL", "for i=1,8193 do redis.call('HSET',KEYS[1],i,1) end", "1", s.name()}, {"DEL", s.name()}} {
 		if spoil[0] != "EVAL" {
 			s.server.Do(t, "DEL", s.name())
