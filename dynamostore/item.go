@@ -87,12 +87,9 @@ func (e *expression) guard(g *weir.Cond, now int64) {
 // between makes one guard of two that are the ends of a range, and reports whether
 // it can: a window has two of them, and each counts.
 func (e *expression) between(from, to *weir.Cond) bool {
-	if from.Field != to.Field || from.Cmp != plan.AtLeast || to.Cmp != plan.AtMost || from.Rel || to.Rel ||
-		from.OrAbsent != to.OrAbsent || from.Value > to.Value {
+	if from.Field != to.Field || from.Field.Kind == plan.Clock || from.Cmp != plan.AtLeast || to.Cmp != plan.AtMost ||
+		from.Rel || to.Rel || from.OrAbsent != to.OrAbsent || from.Value > to.Value {
 		return false
-	}
-	if from.Field.Kind == plan.Clock {
-		return true // as in guard
 	}
 	e.holds(from, " BETWEEN "+e.value(from.Value)+" AND "+e.value(to.Value))
 	return true
