@@ -221,7 +221,7 @@ func ceilSeconds(ns int64) int64 {
 // don't see it.
 func decode(item map[string]types.AttributeValue, w *weir.Write, state *weir.Cells) error {
 	state.Reset()
-	var spoiled *weir.SpoiledError
+	var spoiled []string
 	for name, v := range item {
 		if strings.IndexByte(name, '.') < 0 {
 			continue
@@ -234,17 +234,16 @@ func decode(item map[string]types.AttributeValue, w *weir.Write, state *weir.Cel
 		switch {
 		case err == nil:
 			state.Set(f, i)
-		case w != nil && !names(w, f):
-		case spoiled == nil:
-			spoiled = &weir.SpoiledError{Field: name, Err: err}
-		default:
-			spoiled.More = append(spoiled.More, name)
+		case w == nil || names(w, f):
+			spoiled = append(spoiled, name)
 		}
 	}
-	if spoiled != nil {
-		return spoiled
+	if len(spoiled) == 0 {
+		return nil
 	}
-	return nil
+	slices.Sort(spoiled) // one item is one error, and a map has no order
+	_, err := integer(spoiled[0], item[spoiled[0]])
+	return &weir.SpoiledError{Field: spoiled[0], More: spoiled[1:], Err: err}
 }
 
 // names reports whether a write is of a field's limit.
