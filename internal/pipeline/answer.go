@@ -89,8 +89,10 @@ func (s *service) allowed(state *plan.Cells) (back []*update) {
 // to what the write left, but for what was taken later. As it was judged, that was
 // by what was last known; where there is room since, it stays.
 func (s *service) without(state *plan.Cells, a *Ask, v *plan.Verdict) {
-	if !s.fresh { // the cost alone refuses: nobody was asked
-		*v = unseen(a)
+	if !s.fresh { // nobody was asked: the cost alone refuses, or what the call has seen before
+		if v.Never {
+			*v = unseen(a)
+		}
 		return
 	}
 	left := state

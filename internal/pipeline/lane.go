@@ -49,7 +49,7 @@ type take struct {
 	left     bool          // the caller has gone: what is taken is given back
 	sent     bool          // it has left the queue
 	why      error         // what has held it up since
-	shed     uint64        // by place, the shadows that the store was seen to have no room for
+	shed     uint64        // by place, of which a call has no more than 64, the shadows that the store was seen to have no room for
 
 	alarm *time.Timer   // that has ring called at a time, or had; see wait
 	rings time.Duration // when that is; 0 when it was heard

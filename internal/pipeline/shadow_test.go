@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/weirlabs/weir/internal/plan"
@@ -160,6 +161,39 @@ func TestShadowsAtTheirLimitsHoldNobodyUp(t *testing.T) {
 			if one.OK || one.Used != 1 || one.Wait == 0 {
 				b.Errorf("shadow %d: %+v, want what was seen while another had taken it", n, one)
 			}
+		}
+	})
+}
+
+// A shadow that was seen to have no room, and whose turn comes only after a trip has
+// failed, is told what was seen.
+func TestShadowSeenBeforeATripThatFailed(t *testing.T) {
+	inBubble(t, Options{NoMemo: true}, func(b *bench) {
+		s := spec(b.T, "b", "60/h burst 100")
+		sh, other := spec(b.T, "sh", "quota 2/d").Shadow(), spec(b.T, "sh", "quota 40/d").Shadow() // of two plans: one write can't have both
+		b.queue(key("a"), []Ask{{Spec: s, Cost: 1}, {Spec: sh, Cost: 2, Shadow: true}})
+		b.store.took = 5 * time.Millisecond
+		trips := 0
+		b.store.lost = func(int, []plan.Write) error {
+			switch trips++; trips {
+			case 2: // somebody resets the bucket, so that the write does not hold
+				var c plan.Cells
+				var w plan.Write
+				b.store.apply(key("a"), nil, &c)
+				if s.Forget(&c, &w); b.store.apply(key("a"), []plan.Write{w}, &c) != 0 {
+					b.Error("there was no bucket")
+				}
+			case 3:
+				return errUnknown
+			}
+			return nil
+		}
+		for _, asks := range [][]Ask{{{Spec: s, Cost: 1}}, {{Spec: s, Cost: 1}, {Spec: other, Cost: 1, Shadow: true}}} {
+			go b.Take(b.Context(), b.clock()+time.Hour, key("a"), asks, false, make([]plan.Verdict, len(asks)))
+			synctest.Wait()
+		}
+		if v := b.queue(key("a"), []Ask{{Spec: sh, Cost: 1, Shadow: true}})[0][0]; trips != 3 || v.OK || v.Unseen || v.Used != 2 || v.Wait == 0 {
+			b.Errorf("after %d trips: %+v", trips, v)
 		}
 	})
 }
