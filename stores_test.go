@@ -231,6 +231,26 @@ func inFile(t *testing.T, c *clock) kept {
 	}}
 }
 
+// No store can remove a field twice in one write.
+func TestResetOfLimitsThatShareCounters(t *testing.T) {
+	for _, open := range []func(*testing.T, *clock) kept{inMemory, inFile, inRedis, inDynamo} {
+		c := newClock()
+		k := open(t, c)
+		lim := weir.NewLimiter(k.store, weir.Options{Deadline: patient, Now: c.now})
+		key := weir.NewKey("account", "a")
+		one, other := limit(t, "quota 5/d", "shared"), limit(t, "quota 9/d", "shared")
+		if d, err := lim.Take(t.Context(), weir.Op{Limit: one, Key: key, Cost: 5}); err != nil || !d.Allowed {
+			t.Fatal(k.name, d, err)
+		}
+		if err := lim.Reset(t.Context(), key, one, other); err != nil {
+			t.Errorf("%s: %v", k.name, err)
+		}
+		if d, err := lim.Take(t.Context(), weir.Op{Limit: one, Key: key, Cost: 5}); err != nil || !d.Allowed {
+			t.Errorf("%s: after a reset: %+v, %v", k.name, d, err)
+		}
+	}
+}
+
 // inRedis reads with redis-cli. The clock of a server can't be set: the script
 // that decides is told the time instead.
 func inRedis(t *testing.T, c *clock) kept {

@@ -123,6 +123,10 @@ func TestSpec_C04_ABodyOfItsOwn(t *testing.T) {
 	if err := json.Unmarshal(w.Refusal(http.Header{}, o, a).Body, &body); err != nil || body.Said != `a "word"` || body.Used != 1 {
 		t.Errorf("%+v, %v", body, err)
 	}
+	o, a = refused(t, "quota 1/hour", `{body: '{{.At}}', content_type: text/plain}`, nil, nil)
+	if got := string(w.Refusal(http.Header{}, o, a).Body); got != "13:35" {
+		t.Errorf("a body alone says %q", got)
+	}
 	a.Method = "HEAD"
 	if r := w.Refusal(http.Header{}, o, a); r.Body != nil || r.Header.Get("Content-Length") == "" {
 		t.Errorf("HEAD has the body %q", r.Body)
