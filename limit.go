@@ -148,4 +148,10 @@ func (l Limit) Horizon() time.Duration {
 	return time.Duration(l.spec.Horizon())
 }
 
+// Owns reports whether a field of an item is the limit's: a counter, one of its
+// shadow, or a mark that was told of.
+func (l Limit) Owns(f Field) bool {
+	return l.spec != nil && (l.spec.Owns(f) || l.spec.Shadow().Owns(f))
+}
+
 var errNoLimit = errors.New("weir: the zero Limit is invalid: use ParseLimit")

@@ -254,20 +254,13 @@ func (l *Limiter) Reset(ctx context.Context, key Key, limits ...Limit) error {
 			return errNoLimit
 		}
 	}
-	forget := func(known *Cells, w *Write) bool {
-		var own Write
-		for _, limit := range limits {
-			limit.spec.Forget(known, &own)
-			limit.spec.Shadow().Forget(known, &own)
-		}
-		for _, act := range own.Do {
-			if !slices.Contains(w.Do, act) { // as of another plan's limit with the same counters
-				w.Do = append(w.Do, act)
-			}
-		}
-		if len(limits) == 0 {
-			for slot := range known.All() {
-				w.Do = append(w.Do, Act{Field: slot.Field, Do: plan.Remove})
+	owned := func(f Field) bool {
+		return len(limits) == 0 || slices.ContainsFunc(limits, func(l Limit) bool { return l.Owns(f) })
+	}
+	forget := func(known *Cells, _ int64, w *Write) bool {
+		for slot := range known.All() {
+			if owned(slot.Field) {
+				w.Do = append(w.Do, Act{Field: slot.Field, Do: Remove})
 			}
 		}
 		return len(w.Do) > 0
@@ -275,7 +268,7 @@ func (l *Limiter) Reset(ctx context.Context, key Key, limits ...Limit) error {
 	ctx, cancel := l.within(ctx)
 	defer cancel()
 	for {
-		err := l.update(ctx, key, pipeline.Change{Read: true, Next: func(known *Cells, _ int64, w *Write) bool { return forget(known, w) }})
+		err := l.update(ctx, key, pipeline.Change{Read: true, Next: forget})
 		var spoiled *SpoiledError
 		if !errors.As(err, &spoiled) {
 			return err
@@ -284,7 +277,7 @@ func (l *Limiter) Reset(ctx context.Context, key Key, limits ...Limit) error {
 			if err = store.Delete(ctx, key); err != nil {
 				err = storeError(err)
 			}
-		} else if w, other := unread(spoiled, forget); other != "" {
+		} else if w, other := unread(spoiled, owned); other != "" {
 			err = fmt.Errorf("weir: nothing is reset while field %q of another limit can't be read; reset that limit too: %w", other, err)
 		} else if len(w.Do) > 0 {
 			err = l.forgetUnread(ctx, key, w)
@@ -296,21 +289,18 @@ func (l *Limiter) Reset(ctx context.Context, key Key, limits ...Limit) error {
 }
 
 // unread is the write that removes the fields that keep an item from being read, or
-// some if there are many. While one of them, other, is none of what is forgotten, it is
-// empty.
-func unread(spoiled *SpoiledError, forget func(*Cells, *Write) bool) (w Write, other string) {
+// some if there are many. While one of them, other, is not owned, it is empty.
+func unread(spoiled *SpoiledError, owned func(Field) bool) (w Write, other string) {
 	const most = 32 // in one write
 	for _, field := range append([]string{spoiled.Field}, spoiled.More...) {
 		f, ok := ParseField(field)
 		if !ok {
 			return Write{}, ""
 		}
-		var only Cells
-		only.Set(f, 0)
-		n := len(w.Do)
-		if forget(&only, &w); len(w.Do) == n {
+		if !owned(f) {
 			return Write{}, field
 		}
+		w.Do = append(w.Do, Act{Field: f, Do: Remove})
 	}
 	w.Do = w.Do[:min(len(w.Do), most)]
 	return w, ""

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 
 	"github.com/weirlabs/weir"
 	"github.com/weirlabs/weir/engine/account"
@@ -92,14 +91,13 @@ func resetSpoiled(ctx context.Context, c *common, k *counters, key weir.Key, nam
 	return nil
 }
 
-// outside is a field that can't be read and is none of limits, of their shadows or of
-// marks told of, if there is one. While it is in the way, none of them is reset.
+// outside is a field that can't be read and is none of limits, if there is one. While
+// it is in the way, none of them is reset.
 func outside(e *weir.SpoiledError, limits []weir.Limit) (field string, ok bool) {
-	for _, f := range append([]string{e.Field}, e.More...) { // as weir.Field.Text writes it
-		left, _, _ := strings.Cut(f, "@")
-		name := strings.TrimSuffix(left[:max(strings.LastIndexByte(left, '.'), 0)], "~")
-		if !slices.ContainsFunc(limits, func(l weir.Limit) bool { return name == l.Name() || name == l.Name()+"%" }) {
-			return f, true
+	for _, text := range append([]string{e.Field}, e.More...) {
+		f, _ := weir.ParseField(text)
+		if !slices.ContainsFunc(limits, func(l weir.Limit) bool { return l.Owns(f) }) {
+			return text, true
 		}
 	}
 	return "", false

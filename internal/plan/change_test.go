@@ -1,7 +1,6 @@
 package plan
 
 import (
-	"maps"
 	"math/rand/v2"
 	"testing"
 	"time"
@@ -213,39 +212,36 @@ func TestGiveBackAfterChange(t *testing.T) {
 	}
 }
 
-// Forget removes what one limit keeps, its shadow's balance or its own, and
-// nothing else.
-func TestForget(t *testing.T) {
+// One limit owns what it keeps, its shadow's balance or its own, and nothing else:
+// without that it is full, and the others are as they were.
+func TestOwns(t *testing.T) {
 	all := someLimits(t)
 	for _, forgotten := range all {
-		var c Cells
+		var c, rest Cells
 		for _, k := range all {
 			k.spec.Step(&c, base, 2)
 		}
-		rest := map[Field]int64{}
 		for slot := range c.All() {
-			if slot.Field.Limit != forgotten.spec.id || slot.Field.Kind&shadowBit != forgotten.spec.shadow {
-				rest[slot.Field] = slot.Value
+			owned := forgotten.spec.Owns(slot.Field)
+			if want := slot.Field.Limit == forgotten.spec.id && slot.Field.Kind&shadowBit == forgotten.spec.shadow; owned != want {
+				t.Errorf("%s owns %s: %v, want %v", forgotten.spec, slot.Field.Text(), owned, want)
+			}
+			if !owned {
+				rest.Set(slot.Field, slot.Value)
 			}
 		}
-		var w Write
-		if !forgotten.spec.Forget(&c, &w) {
-			t.Fatalf("%s: nothing to forget", forgotten.spec)
+		if rest.Len() == c.Len() {
+			t.Errorf("%s owns nothing", forgotten.spec)
 		}
-		w.Apply(&c, base)
-		got := map[Field]int64{}
-		for slot := range c.All() {
-			got[slot.Field] = slot.Value
-		}
-		if !maps.Equal(got, rest) {
-			t.Errorf("%s: %v is left, want %v", forgotten.spec, texts(got), texts(rest))
-		}
-		if v := forgotten.spec.Look(&c, base, 1); v.Used != 0 || v.Max != forgotten.spec.max {
-			t.Errorf("%s: %+v after it was forgotten", forgotten.spec, v)
-		}
-		w.Reset()
-		if forgotten.spec.Forget(&c, &w) {
-			t.Errorf("%s: forgotten twice", forgotten.spec)
+		for _, k := range all {
+			before, after := k.spec.Look(&c, base, 1), k.spec.Look(&rest, base, 1)
+			if k.spec.Same(forgotten.spec) {
+				if after.Used != 0 || after.Max != k.spec.max {
+					t.Errorf("%s: %+v after %s was forgotten", k.spec, after, forgotten.spec)
+				}
+			} else if before != after {
+				t.Errorf("%s: %+v, and %+v after %s was forgotten", k.spec, before, after, forgotten.spec)
+			}
 		}
 	}
 }

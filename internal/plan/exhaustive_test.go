@@ -48,7 +48,7 @@ func (l several) meaning(c *Cells, now int64) map[Field]int64 {
 	}
 	for f := range m {
 		for _, s := range l {
-			if f.Kind == Cell|s.shadow && s.keeps(f) && windowStart(f.Window, now) < s.spanAt(now).prev {
+			if f.Kind == Cell|s.shadow && s.Owns(f) && windowStart(f.Window, now) < s.spanAt(now).prev {
 				delete(m, f)
 			}
 		}

@@ -182,19 +182,6 @@ func (s *Spec) Tidy(known *Cells, now int64, w *Write) bool {
 	return s.tidyWindow(known, now, w)
 }
 
-// Forget appends the removal of everything that the limit keeps in the item,
-// and reports whether there is anything to remove.
-func (s *Spec) Forget(known *Cells, w *Write) bool {
-	any := false
-	for slot := range known.All() {
-		if f := slot.Field; s.keeps(f) {
-			w.Do = append(w.Do, Act{Field: f, Do: Remove})
-			any = true
-		}
-	}
-	return any
-}
-
 // wrongClock is how far ahead of its bound a stored time may be before it is
 // taken for the work of a wrong clock.
 const wrongClock = 10 * second

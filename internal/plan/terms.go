@@ -70,8 +70,8 @@ func (s *Spec) floor() int64 {
 	return 2 * s.max
 }
 
-// keeps reports whether a field is this limit's: a counter, or a mark told of.
-func (s *Spec) keeps(f Field) bool {
+// Owns reports whether a field is this limit's: a counter, or a mark told of.
+func (s *Spec) Owns(f Field) bool {
 	return f.Kind&shadowBit == s.shadow && (f.Limit == s.id || s.marks != nil && f.Limit == s.marks.id)
 }
 

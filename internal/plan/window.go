@@ -28,7 +28,7 @@ func (s *Spec) windowAt(c *Cells, now int64) windowState {
 	cell := Cell | s.shadow
 	for i := range c.Len() {
 		slot := c.at(i)
-		if slot.Field.Kind != cell || !s.keeps(slot.Field) {
+		if slot.Field.Kind != cell || !s.Owns(slot.Field) {
 			continue
 		}
 		switch {
@@ -97,7 +97,7 @@ func (s *Spec) stepWindow(c *Cells, now, n int64) Verdict {
 func (s *Spec) dropOld(c *Cells, st windowState) {
 	before := windowOf(st.prev)
 	for i := c.Len() - 1; i >= 0; i-- {
-		if slot := c.at(i); slot.Field.Kind == Cell|s.shadow && s.keeps(slot.Field) && int32(slot.Field.Window-before) < 0 {
+		if slot := c.at(i); slot.Field.Kind == Cell|s.shadow && s.Owns(slot.Field) && int32(slot.Field.Window-before) < 0 {
 			c.remove(slot)
 		}
 	}
@@ -142,7 +142,7 @@ const removals = 8
 func (s *Spec) removeOld(known *Cells, st windowState, w *Write) {
 	before, removed := windowOf(st.prev), 0
 	for i := 0; i < known.Len() && st.old > 0 && removed < removals; i++ {
-		if f := known.at(i).Field; f.Kind == Cell|s.shadow && s.keeps(f) && int32(f.Window-before) < 0 {
+		if f := known.at(i).Field; f.Kind == Cell|s.shadow && s.Owns(f) && int32(f.Window-before) < 0 {
 			w.Do = append(w.Do, Act{Field: f, Do: Remove})
 			removed++
 		}
