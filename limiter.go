@@ -1,10 +1,12 @@
 package weir
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -267,13 +269,16 @@ func (l *Limiter) Reset(ctx context.Context, key Key, limits ...Limit) error {
 	}
 	ctx, cancel := l.within(ctx)
 	defer cancel()
-	for {
+	for deleted := 0; ; {
 		err := l.update(ctx, key, pipeline.Change{Read: true, Next: forget})
 		var spoiled *SpoiledError
 		if !errors.As(err, &spoiled) {
 			return err
 		}
 		if store, deletes := l.store.(Deleter); deletes && spoiled.Field == "" {
+			if deleted++; deleted > maxDeletes {
+				return inVain(limits, err)
+			}
 			if err = store.Delete(ctx, key); err != nil {
 				err = storeError(err)
 			}
@@ -286,6 +291,19 @@ func (l *Limiter) Reset(ctx context.Context, key Key, limits ...Limit) error {
 			return err
 		}
 	}
+}
+
+// maxDeletes is how often a reset deletes an item: somebody may write it again in between.
+const maxDeletes = 3
+
+// inVain is the error of a reset that has deleted an item so often.
+func inVain(limits []Limit, err error) error {
+	var names []string
+	for _, limit := range limits {
+		names = append(names, limit.Name())
+	}
+	return fmt.Errorf("weir: %s not reset: the item was deleted %d times and still can't be read; stop what writes it, or delete it with the store's own client: %w",
+		cmp.Or(strings.Join(names, ", "), "all limits"), maxDeletes, err)
 }
 
 // unread is the write that removes the fields that keep an item from being read, or

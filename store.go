@@ -132,8 +132,8 @@ type Lister interface {
 }
 
 // Deleter is implemented by a Store whose items another program may replace by what
-// can't be read at all, such as a key of another type. Reset has such an item deleted:
-// one of which a read says that it is spoiled, and not in which field.
+// can't be read at all, such as a key of another type. Reset has such an item deleted,
+// up to three times: one of which a read says that it is spoiled, and not in which field.
 type Deleter interface {
 	// Delete removes an item if it can't be read at all, in one step. That it can be,
 	// since somebody else has mended it, or that there is none, is no error.

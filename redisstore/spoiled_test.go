@@ -265,6 +265,44 @@ func TestAResetSaysWhatItLacked(t *testing.T) {
 	}
 }
 
+// keeper is a store that deletes nothing, whatever it is told.
+type keeper struct {
+	*redisstore.Store
+	told int
+}
+
+func (k *keeper) Delete(context.Context, weir.Key) error {
+	k.told++
+	return nil
+}
+
+// TestAResetThatIsInVainEnds: an item that is as it was after each deletion is not
+// deleted for as long as there is time.
+func TestAResetThatIsInVainEnds(t *testing.T) {
+	s := newSpoiling(t, redisstore.Options{}, "5/h", "quota 5/h")
+	s.server.Do(t, "SET", s.name(), "x")
+	for _, limits := range [][]weir.Limit{nil, s.limits} {
+		k := &keeper{Store: s.store}
+		err := weir.NewLimiter(k, weir.Options{Deadline: 10 * time.Second}).Reset(t.Context(), s.key, limits...)
+		if !errors.As(err, new(*weir.SpoiledError)) || errors.Is(err, context.DeadlineExceeded) || k.told != 3 {
+			t.Fatalf("told to delete %d times: %v", k.told, err)
+		}
+		want := []string{"not reset", "deleted 3 times", "stop what writes it"}
+		for _, l := range limits {
+			want = append(want, l.Name())
+		}
+		for _, want := range want {
+			if !strings.Contains(err.Error(), want) {
+				t.Errorf("the error does not say %q: %v", want, err)
+			}
+		}
+		if strings.Contains(err.Error(), "customer-42") {
+			t.Errorf("the error has the key: %v", err)
+		}
+	}
+	s.mended("after all", s.limits...) // by a store that deletes
+}
+
 // TestForeignFields: fields of others are nobody's business, whatever they hold and
 // are called; they stay when limits are reset.
 func TestForeignFields(t *testing.T) {
