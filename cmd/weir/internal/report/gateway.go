@@ -61,7 +61,7 @@ func ParseGateway(line []byte, r *Request) (why string) {
 		return "requestTimeEpoch is no time: " + show(string(g.Epoch))
 	default:
 		if at, err = time.Parse("02/Jan/2006:15:04:05 -0700", string(g.Time)); err != nil {
-			return "requestTimeEpoch is missing"
+			return "there is neither requestTimeEpoch nor a requestTime with its zone"
 		}
 	}
 	status, err := strconv.Atoi(string(g.Status))
