@@ -174,3 +174,24 @@ func TestTermsCostNothingWhereThereAreNone(t *testing.T) {
 		}
 	}
 }
+
+// A field belongs to the limits of its name whose form has it: not to one that has
+// become another form, nor to one without marks.
+func TestOwns(t *testing.T) {
+	bucket, daily, marked := limit(t, "5/h", "owned"), limit(t, "quota 5/d calendar", "owned"), noticed(t, "quota 5/h", "owned")
+	all := []weir.Limit{bucket, daily, marked, limit(t, "quota 5/h", "not-owned"), {}}
+	for text, owners := range map[string][]weir.Limit{
+		"owned.t": {bucket, marked}, "owned~.i": {bucket, marked}, "owned.c": {bucket, marked}, "owned.c@day/UTC:1773446400": {daily}, "owned~.c@day/UTC:1773446400": {daily},
+		"owned%.c": {marked}, "owned%~.c": {marked}, "not-owned.c": all[3:4],
+	} {
+		f, ok := weir.ParseField(text)
+		if !ok {
+			t.Errorf("%s is no field", text)
+		}
+		for _, l := range all {
+			if want := slices.Contains(owners, l); l.Owns(f) != want {
+				t.Errorf("%q (%v) owns %s: %v, want %v", l.Name(), l, text, !want, want)
+			}
+		}
+	}
+}
