@@ -10,6 +10,10 @@
 // with [weir.FromContext]. Limits that count only success are settled when the
 // response header is written, before it goes out.
 //
+// Limits go by the path as the client sent it, escapes and all, unless something in
+// front has rewritten the request's URL, as [http.StripPrefix] does: then they go by
+// what the handler sees. Method, host and query are those of the request as it arrives.
+//
 // The caller's address is that of the socket unless the policy trusts a proxy.
 // What stands in front of this middleware must not rewrite RemoteAddr from
 // fields that a client can send.
@@ -18,6 +22,7 @@ package httplimit
 import (
 	"context"
 	"net/http"
+	"net/url"
 	"strings"
 
 	"github.com/weirlabs/weir"
@@ -223,16 +228,26 @@ func (m *Middleware) attributes(r *http.Request) policy.Attributes {
 	}
 }
 
-// path is the request's path as it came, escapes and all.
+// path is the request's path as it came, escapes and all. Where something in front has
+// rewritten the URL, as http.StripPrefix does, it is what the handler sees.
 func path(r *http.Request) string {
+	u := r.URL
 	if strings.HasPrefix(r.RequestURI, "/") {
-		if i := strings.IndexByte(r.RequestURI, '?'); i >= 0 {
-			return r.RequestURI[:i]
+		came := r.RequestURI
+		if i := strings.IndexByte(came, '?'); i >= 0 {
+			came = came[:i]
 		}
-		return r.RequestURI
+		if u.RawPath == "" && came == u.Path {
+			return came
+		}
+		// Spelled as no URL is written by Go: EscapedPath would spell it otherwise.
+		if u.RawPath == came {
+			if p, err := url.PathUnescape(came); err == nil && p == u.Path {
+				return came
+			}
+		}
 	}
-	// An absolute request target, or a request that no server has read.
-	return r.URL.EscapedPath()
+	return u.EscapedPath()
 }
 
 // refuse sends an answer of weir's own.
