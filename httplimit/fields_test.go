@@ -1,14 +1,8 @@
 package httplimit_test
 
 import (
-	"bytes"
-	"errors"
 	"fmt"
-	"io/fs"
-	"mime/multipart"
 	"net/http"
-	"net/http/httptest"
-	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -168,67 +162,4 @@ func TestWeirDecisionField(t *testing.T) {
 			t.Errorf("without the store: %s", got)
 		}
 	})
-}
-
-// The server removes the files of an uploaded form once the request is over. It
-// must find them although the handler had a request of its own.
-func TestFilesOfAFormAreRemoved(t *testing.T) {
-	for _, path := range []string{"/limited", "/free"} {
-		var file string
-		g := newGate(t, strings.ReplaceAll(one("5/s"), "match: /,", "match: /limited,"), http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-			if err := r.ParseMultipartForm(0); err != nil {
-				t.Error(err)
-				return
-			}
-			f, err := r.MultipartForm.File["f"][0].Open()
-			if err != nil {
-				t.Error(err)
-				return
-			}
-			defer f.Close()
-			if on, ok := f.(*os.File); ok {
-				file = on.Name()
-			}
-		}))
-		srv := httptest.NewServer(g)
-		var b bytes.Buffer
-		form := multipart.NewWriter(&b)
-		part, err := form.CreateFormFile("f", "seats.csv")
-		if err != nil {
-			t.Fatal(err)
-		}
-		part.Write([]byte("a,b\n"))
-		form.Close()
-		res, err := http.Post(srv.URL+path, form.FormDataContentType(), &b)
-		if err != nil {
-			t.Fatal(err)
-		}
-		res.Body.Close()
-		if limited := res.Header.Get("RateLimit") != ""; limited != (path == "/limited") {
-			t.Errorf("%s: fields %v", path, res.Header)
-		}
-		srv.Close() // waits for the request's end
-		if _, err := os.Stat(file); file == "" || !errors.Is(err, fs.ErrNotExist) {
-			t.Errorf("%s: the file %q is still there: %v", path, file, err)
-		}
-	}
-}
-
-// Who counts requests by their pattern stands around the middleware, and the ServeMux
-// that finds it behind.
-func TestThePatternIsKnownOutside(t *testing.T) {
-	mux := http.NewServeMux()
-	mux.HandleFunc("GET /seats/{id}", func(http.ResponseWriter, *http.Request) {})
-	for _, text := range []string{one("5/s"), counted, strings.ReplaceAll(one("5/s"), "match: /,", "match: /limited,")} {
-		g := newGate(t, text, mux)
-		for _, before := range []string{"", "/seats/"} {
-			r := httptest.NewRequest("GET", "/seats/7", nil)
-			r.Header.Set("Test-Sub", "a")
-			r.Pattern = before // of a mux in front
-			g.ServeHTTP(httptest.NewRecorder(), r)
-			if r.Pattern != "GET /seats/{id}" {
-				t.Errorf("the pattern is %q", r.Pattern)
-			}
-		}
-	}
 }

@@ -62,6 +62,10 @@ func (k *keyOf) Value(key any) any {
 // The ResponseWriter that next is given can do what the server's own can:
 // Flusher, Hijacker, Pusher and io.ReaderFrom are there when it has them, and
 // http.ResponseController finds the rest.
+//
+// What next finds out of the request, the pattern of a ServeMux and forms, is in it
+// for what stands in front too, also after a panic. What else next changes in the
+// request is seen there only together with one of those.
 func (m *Middleware) Handler(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		a := m.attributes(r)
@@ -71,16 +75,16 @@ func (m *Middleware) Handler(next http.Handler) http.Handler {
 			m.refuse(w, &c.outcome, &a)
 			return
 		}
+		defer c.handBack(r)
 		switch {
 		case len(c.outcome.Verdicts) == 0:
-			next.ServeHTTP(w, c.carried(r)) // nothing to show and nothing to settle
+			next.ServeHTTP(w, c.carried(c, r)) // nothing to show and nothing to settle
 		case c.outcome.MustSettle():
 			c.serve(next, r)
 		default:
-			next.ServeHTTP(c.writer(), c.carried(r))
+			next.ServeHTTP(c.writer(), c.carried(c, r))
 			c.finish()
 		}
-		c.handBack(r)
 	})
 }
 
@@ -98,8 +102,7 @@ func (c *call) serve(next http.Handler, r *http.Request) {
 			panic(v)
 		}
 	}()
-	c.request = *r.WithContext(c.settling())
-	next.ServeHTTP(c.writer(), &c.request)
+	next.ServeHTTP(c.writer(), c.carried(c.settling(), r))
 	c.finish()
 }
 
@@ -156,22 +159,24 @@ type call struct {
 	request         http.Request // as next sees it
 }
 
-// carried is the request with this call as its context. The copy lies in the call,
-// so that it needs no memory of its own.
-func (c *call) carried(r *http.Request) *http.Request {
-	c.request = *r.WithContext(c)
+// carried is the request with a context. The copy lies in the call, so that it needs
+// no memory of its own.
+func (c *call) carried(ctx context.Context, r *http.Request) *http.Request {
+	if r.Trailer == nil && r.TransferEncoding != nil {
+		r.Trailer = make(http.Header) // shared, since the server writes fields that were not announced to r alone
+	}
+	c.request = *r.WithContext(ctx)
 	return &c.request
 }
 
-// handBack tells what is around the middleware what it reads of a request once that is
-// served: the server the form, of which it removes the files, and who measures requests
-// the pattern that a ServeMux has found.
+// handBack gives what is around the middleware the request as it would be without: the
+// server removes the files of its form, and who logs or measures reads what a ServeMux
+// and the handler have found out. Where they have found nothing r is not written to, as
+// goroutines of others may be reading it.
 func (c *call) handBack(r *http.Request) {
-	if f := c.request.MultipartForm; f != nil && r.MultipartForm == nil {
-		r.MultipartForm = f
-	}
-	if p := c.request.Pattern; p != "" && p != r.Pattern {
-		r.Pattern = p
+	q := &c.request
+	if q.Pattern != r.Pattern || q.MultipartForm != r.MultipartForm || (q.Form == nil) != (r.Form == nil) || (q.PostForm == nil) != (r.PostForm == nil) {
+		*r = *q.WithContext(c.Context) // whole, for the values of the pattern's wildcards
 	}
 }
 
