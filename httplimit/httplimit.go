@@ -59,9 +59,12 @@ func (k *keyOf) Value(key any) any {
 
 // Handler returns a handler that asks the policy first and then next.
 //
-// The ResponseWriter that next is given can do what the server's own can:
-// Flusher, Hijacker, Pusher and io.ReaderFrom are there when it has them, and
-// http.ResponseController finds the rest.
+// The ResponseWriter that next is given can do what the server's own can, on HTTP/1
+// and on HTTP/2: it is a Flusher, Hijacker, Pusher and io.ReaderFrom as that is. Of a
+// writer from in front with another mix of these some may be missing, and
+// http.ResponseController finds the rest. Only the server's own can be told by
+// http.MaxBytesReader that a body is too long, so as to close the connection: for that
+// put http.MaxBytesHandler in front.
 //
 // What next finds out of the request, the pattern of a ServeMux and forms, is in it
 // for what stands in front too, also after a panic. What else next changes in the

@@ -84,13 +84,40 @@ func (w plain) WriteString(s string) (int, error) {
 // FlushError serves http.ResponseController, which would otherwise flush the
 // server's writer without the limit fields.
 func (w plain) FlushError() error {
-	w.c.commit(http.StatusOK)
+	if w.canFlush() {
+		w.c.commit(http.StatusOK)
+	}
 	return http.NewResponseController(w.c.w).Flush()
+}
+
+// canFlush reports whether http.ResponseController finds what flushes.
+func (w plain) canFlush() bool {
+	for in := w.c.w; ; {
+		switch t := in.(type) {
+		case interface{ canFlush() bool }: // of another Middleware
+			return t.canFlush()
+		case http.Flusher, interface{ FlushError() error }:
+			return true
+		case interface{ Unwrap() http.ResponseWriter }:
+			in = t.Unwrap()
+		default:
+			return false
+		}
+	}
 }
 
 func (w flusher) Flush() {
 	w.c.commit(http.StatusOK)
 	w.c.w.(http.Flusher).Flush()
+}
+
+// CloseNotify is http.CloseNotifier's, which is deprecated and still asked for by
+// frameworks when they stream. Where nobody can tell, the channel stays silent.
+func (w flusher) CloseNotify() <-chan bool {
+	if n, ok := w.c.w.(interface{ CloseNotify() <-chan bool }); ok {
+		return n.CloseNotify()
+	}
+	return nil
 }
 
 // Hijack hands over the connection. Nobody can say any more whether the call
