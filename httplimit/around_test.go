@@ -165,3 +165,20 @@ func TestTrailersOfARequestArrive(t *testing.T) {
 		}
 	}
 }
+
+// Who prints a context, as loggers do with whatever they are given, does not print what
+// it holds: the header of a request has credentials.
+func TestAPrintedContextShowsNoRequest(t *testing.T) {
+	for i, text := range ways() {
+		var seen []string
+		g := newGate(t, text, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+			derived, cancel := context.WithCancel(r.Context())
+			defer cancel()
+			seen = []string{fmt.Sprintf("%v", r.Context()), fmt.Sprintf("%+v", r.Context()), fmt.Sprint(derived)}
+		}))
+		g.send("GET", "/", "Test-Sub", "a", "Authorization", "Bearer a-secret")
+		if got := strings.Join(seen, " "); got != "httplimit.call httplimit.call httplimit.call.WithCancel" {
+			t.Errorf("policy %d: %.300s", i, got)
+		}
+	}
+}

@@ -199,6 +199,9 @@ func (c *call) Value(key any) any {
 	return c.Context.Value(key)
 }
 
+// String names the context without what it holds, as fmt would show it.
+func (c *call) String() string { return "httplimit.call" }
+
 // settling is the context of a call whose outcome changes while the handler runs,
 // and may be asked by goroutines that it has left behind: the decision is the one
 // under which it began.
