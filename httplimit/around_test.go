@@ -27,13 +27,14 @@ application:
   limits:
     - {name: orders, match: GET /orders, by: ip, limit: quota 2/h}
 `
-	g := newGate(t, text, status(http.StatusOK))
-	h := http.StripPrefix("/api", g)
-	for i, want := range []int{200, 200, 429} {
-		w := httptest.NewRecorder()
-		h.ServeHTTP(w, httptest.NewRequest("GET", "/api/orders?page=1", nil))
-		if w.Code != want {
-			t.Errorf("call %d: %d, want %d", i+1, w.Code, want)
+	for _, prefix := range []string{"/api", "/api/"} { // of the second no slash is left
+		h := http.StripPrefix(prefix, newGate(t, text, status(http.StatusOK)))
+		for i, want := range []int{200, 200, 429} {
+			w := httptest.NewRecorder()
+			h.ServeHTTP(w, httptest.NewRequest("GET", "/api/orders?page=1", nil))
+			if w.Code != want {
+				t.Errorf("%s, call %d: %d, want %d", prefix, i+1, w.Code, want)
+			}
 		}
 	}
 }

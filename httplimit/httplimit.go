@@ -258,7 +258,11 @@ func path(r *http.Request) string {
 			}
 		}
 	}
-	return u.EscapedPath()
+	p := u.EscapedPath()
+	if p != "" && p != "*" && p[0] != '/' {
+		p = "/" + p // as handlers read what a StripPrefix of "/api/" leaves
+	}
+	return p
 }
 
 // refuse sends an answer of weir's own.

@@ -75,6 +75,10 @@ func TestARewrittenPathIsTheHandlers(t *testing.T) {
 		{"/a%2Fb", "/a/b", "", "/a/b"},
 		{"/api/\"", "/\"", "/\"", "/%22"},
 		{"/api", "", "", ""},
+		{"/api/orders", "orders", "", "/orders"},
+		{"/api/a%2Fb", "a/b", "a%2Fb", "/a%2Fb"},
+		{"/api//orders", "/orders", "", "/orders"},
+		{"/api/*", "*", "", "*"},
 		{"http://shop/api/orders", "/orders", "", "/orders"},
 		{"*", "/orders", "", "/orders"},
 	} {
