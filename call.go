@@ -200,6 +200,12 @@ func (c *call) takeItem(ctx context.Context, group []int) (refused bool, err err
 		return c.failed(ctx, group, storeError(err))
 	}
 	c.fill(group, verdicts, refused)
+	for n, i := range group {
+		if err := asks[n].Err; err != nil { // of a shadow: the others have been decided
+			c.each[i] = Decision{Limit: c.ops[i].Limit, Cost: c.took[i].cost, Allowed: true, Degraded: true, Unknown: true}
+			c.observeFailure(ctx, i, storeError(err))
+		}
+	}
 	return refused, nil
 }
 
@@ -355,12 +361,17 @@ func (c *call) failed(ctx context.Context, group []int, err error) (refused bool
 	if mode == FailLocal {
 		refused = c.decideHere(group)
 	}
-	if o := c.limiter.observer; o != nil && o.Failed != nil {
-		for _, i := range group {
-			o.Failed(ctx, c.ops[i], err)
-		}
+	for _, i := range group {
+		c.observeFailure(ctx, i, err)
 	}
 	return refused, nil
+}
+
+// observeFailure tells the observer that an op could not be asked.
+func (c *call) observeFailure(ctx context.Context, i int, err error) {
+	if o := c.limiter.observer; o != nil && o.Failed != nil {
+		o.Failed(ctx, c.ops[i], err)
+	}
 }
 
 // unavailable refuses what nobody could decide.

@@ -9,7 +9,13 @@ import (
 
 // answer ends a take's wait. Nobody but its caller may look at it then. The
 // caller of answer holds the lane's lock.
-func (t *take) answer() { t.done <- struct{}{} }
+func (t *take) answer() {
+	if t.of != nil {
+		t.of.heard(t)
+		return
+	}
+	t.done <- struct{}{}
+}
 
 // present drops the takes whose callers have gone before anything was taken.
 func (l *lane) present(pending []*take) []*take {
@@ -39,14 +45,17 @@ func here(pending []*take) []*take {
 // for callers who have gone is given back. The rest waits on.
 func (s *service) allow(state *plan.Cells) {
 	s.later = append(s.later[:0], s.batch.totals...)
-	back := s.allowed(state)
+	back, parts := s.allowed(state)
 	s.pending = append(s.pending[:0], s.batch.rest...)
 	for _, u := range back {
 		s.p.change(s.l, u)
 	}
+	for _, t := range parts {
+		s.p.enter(s.l, t, s.p.clock())
+	}
 }
 
-func (s *service) allowed(state *plan.Cells) (back []*update) {
+func (s *service) allowed(state *plan.Cells) (back []*update, parts []*take) {
 	s.l.mu.Lock()
 	defer s.l.mu.Unlock()
 	for i := range s.later {
@@ -59,6 +68,9 @@ func (s *service) allowed(state *plan.Cells) (back []*update) {
 	for _, t := range s.batch.fits {
 		for i := range t.asks {
 			a := &t.asks[i]
+			if t.apart&(1<<i) != 0 {
+				continue
+			}
 			if !t.verdicts[i].OK {
 				s.without(state, a, &t.verdicts[i])
 				continue
@@ -79,10 +91,13 @@ func (s *service) allowed(state *plan.Cells) (back []*update) {
 		}
 		if t.left {
 			back = append(back, giveBack(t))
+		} else if t.apart != 0 {
+			parts = append(parts, t.split()...)
+			continue
 		}
 		t.answer()
 	}
-	return back
+	return back, parts
 }
 
 // without brings up to date the verdict of a shadow that the write went without:
@@ -170,6 +185,11 @@ func (s *service) refuse() {
 			continue
 		}
 		t.look(&s.known, s.now)
+		for i := range t.asks {
+			if t.apart&(1<<i) != 0 {
+				t.verdicts[i] = unseen(&t.asks[i])
+			}
+		}
 		t.answer()
 	}
 	s.pending = append(s.pending[:0], s.batch.rest...)

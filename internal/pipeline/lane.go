@@ -50,6 +50,11 @@ type take struct {
 	sent     bool          // it has left the queue
 	why      error         // what has held it up since
 	shed     uint64        // by place, of which a call has no more than 64, the shadows that the store was seen to have no room for
+	apart    uint64        // and those that go by themselves
+	parts    []*take       // these, when the rest is decided
+	unheard  int           // of parts, those without an answer
+	of       *take         // the one that this is a part of
+	place    int           // in that
 
 	alarm *time.Timer   // that has ring called at a time, or had; see wait
 	rings time.Duration // when that is; 0 when it was heard
@@ -186,6 +191,9 @@ func (p *Pipeline) leave(ctx context.Context, l *lane, t *take, keep bool) (answ
 		return true, nil
 	default:
 	}
+	if t.decided() {
+		return true, nil
+	}
 	t.gone = true
 	if gone != nil {
 		t.left = true
@@ -233,6 +241,9 @@ func (e *Late) Arrive(ctx context.Context, back bool) ([]plan.Verdict, error) {
 		select {
 		case <-t.done:
 		default:
+			if t.decided() {
+				break
+			}
 			t.left = back
 			return nil, fmt.Errorf("%w: %w", e.p.o.Errors.OutcomeUnknown, ctx.Err())
 		}

@@ -3,6 +3,7 @@ package pipeline
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/weirlabs/weir/internal/plan"
@@ -28,6 +29,8 @@ type service struct {
 	busy    bool            // the store has found the item too busy
 	most    int             // takes in one write
 	vain    int             // writes that did not hold, one after the other
+	missed  int             // and those that only showed that a shadow has no room
+	spoiled bool            // one of the takes is of what can't be read
 	write   [2]plan.Write   // what is offered: the first offered of them
 	offered int
 	trip    outcome // of a turn
@@ -71,7 +74,7 @@ func (s *service) end() {
 	clear(s.pending[:cap(s.pending)])
 	clear(s.later[:cap(s.later)])
 	s.ctx, s.l = nil, nil
-	s.fresh, s.took, s.busy, s.vain = false, false, false, 0
+	s.fresh, s.took, s.busy, s.vain, s.missed, s.spoiled = false, false, false, 0, 0, false
 	s.p.services.Put(s)
 }
 
@@ -98,9 +101,10 @@ func (s *service) serve(first *outcome) {
 // have been answered.
 func (s *service) plan() bool {
 	p, l, b := s.p, s.l, &s.batch
-	for s.vain < maxTrips {
-		if len(s.pending) == 0 {
-			return false
+	for len(s.pending) > 0 {
+		if s.vain >= maxTrips {
+			s.failAlike(p.o.Errors.Busy)
+			continue
 		}
 		if s.fresh {
 			if s.refuse(); len(s.pending) == 0 {
@@ -125,7 +129,8 @@ func (s *service) plan() bool {
 			continue
 		}
 		if len(b.fits) == 0 || !b.plan(&s.known, s.now, &s.write[0]) {
-			break // what fits one by one fits together; see the test of that
+			s.fail(p.o.Errors.Busy) // what fits one by one fits together; see the test of that
+			return false
 		}
 		s.offered = 1
 		if s.known.Len() == 0 && !s.fresh && b.orElse(&s.write[0], &s.write[1], s.now) {
@@ -143,7 +148,6 @@ func (s *service) plan() bool {
 		}
 		return true
 	}
-	s.fail(p.o.Errors.Busy)
 	return false
 }
 
@@ -159,6 +163,10 @@ func (s *service) got(at int64, applied bool, err error) bool {
 			return true
 		}
 	}
+	if s.readable(err) {
+		s.pending = l.present(s.pending)
+		return true
+	}
 	if err != nil {
 		// What was not in the write has its turn with the next one.
 		l.again(s.batch.rest)
@@ -171,17 +179,61 @@ func (s *service) got(at int64, applied bool, err error) bool {
 	s.now, s.fresh = at, true
 	switch {
 	case applied:
-		s.took, s.vain, s.most = true, 0, maxBatch
+		s.took, s.vain, s.missed = true, 0, 0
+		if !s.spoiled {
+			s.most = maxBatch
+		}
 		s.tidy(s.batch.fits[0].asks, true)
 		s.allow(&s.known)
+	case s.missed >= patience-1 && s.part():
+		s.vain, s.missed = 0, 0 // those were with shadows
 	case s.sheds(): // and nothing is said of what else was asked
+		s.missed++
 	default:
+		s.missed++
 		if s.vain++; s.vain >= patience {
 			s.most = 1 // others want the rest too: one may get what all together don't
 		}
 	}
 	s.pending = l.present(s.pending)
 	return true
+}
+
+// readable finds out which takes are of what another program has spoiled, after a
+// write of which surely nothing was applied, and reports whether to go on with others.
+// The store does not always say which field it is: those that are alone in a write
+// are told of it, with all that ask for the same.
+func (s *service) readable(err error) bool {
+	if !errors.As(err, new(*plan.SpoiledError)) || errors.Is(err, s.p.o.Errors.OutcomeUnknown) {
+		return false
+	}
+	switch fits := s.batch.fits; {
+	case s.part():
+	case len(fits) > 1:
+		s.spoiled, s.most = true, 1
+	default:
+		s.failAlike(err)
+	}
+	return true
+}
+
+// failAlike answers the one take of the last write, and all that ask for the same
+// limits. The others have tries of their own, together again.
+func (s *service) failAlike(err error) {
+	one := s.batch.fits[0]
+	var failed []*take
+	rest := s.batch.rest[:0]
+	here := slices.Contains(s.pending, one) // or its caller has left
+	for _, t := range s.pending {
+		if here && slices.EqualFunc(t.asks, one.asks, func(a, b Ask) bool { return a.Spec.Alike(b.Spec) }) {
+			failed = append(failed, t)
+		} else {
+			rest = append(rest, t)
+		}
+	}
+	s.p.fail(s.l, failed, err)
+	s.batch.rest, s.pending = rest, append(s.pending[:0], rest...)
+	s.vain, s.missed, s.spoiled, s.most = 0, 0, false, maxBatch
 }
 
 // sheds is that of all takes without an answer.

@@ -1,8 +1,11 @@
 package pipeline
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"slices"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -140,7 +143,9 @@ func TestShadowsAtTheirLimitsHoldNobodyUp(t *testing.T) {
 		trips := 0
 		b.store.lost = func(int, []plan.Write) error {
 			// Others take of one, and give back of the one before.
-			b.store.apply(key("a"), nil, &c)
+			if b.store.apply(key("a"), nil, &c); s.Look(&c, b.store.now(), 1).Used > 0 {
+				return nil
+			}
 			now, one, before := b.store.now(), call[1+trips%many].Spec, call[1+(trips+many-1)%many].Spec
 			var w plan.Write
 			if trips > 0 && before.GiveBack(&c, now, 1, before.Look(&c, now, 1).Stamp, &w) {
@@ -154,15 +159,160 @@ func TestShadowsAtTheirLimitsHoldNobodyUp(t *testing.T) {
 			return nil
 		}
 		v := b.queue(key("a"), call)[0]
-		if !v[0].OK || v[0].Used != 1 || trips > many+1 {
+		if !v[0].OK || v[0].Used != 1 || trips > patience+1 {
 			b.Errorf("%+v after %d trips", v[0], trips)
 		}
+		refused := 0
 		for n, one := range v[1:] {
-			if one.OK || one.Used != 1 || one.Wait == 0 {
-				b.Errorf("shadow %d: %+v, want what was seen while another had taken it", n, one)
+			if !one.OK {
+				refused++
+			}
+			if one.Unseen || one.Used != 1 || one.OK == (one.Wait != 0) || call[n+1].Err != nil {
+				b.Errorf("shadow %d: %+v, %v", n, one, call[n+1].Err)
 			}
 		}
+		if refused == 0 || refused > patience {
+			b.Errorf("%d are refused, want those that were seen while another had taken them", refused)
+		}
 	})
+}
+
+// Nor do those that have room, whose guards fail whenever others write to them: full
+// and in use by turns, or of a bucket that means something else to others. They are
+// counted by themselves.
+func TestShadowsThatOthersChangeHoldNobodyUp(t *testing.T) {
+	for _, text := range everyLimit {
+		for _, o := range []Options{{}, {NoCoalescing: true}} {
+			inBubble(t, o, func(b *bench) {
+				s, sh, other := spec(b.T, "q", "quota 1000/d"), spec(b.T, "sh", text).Shadow(), spec(b.T, "q2", "quota 1000/d")
+				b.store.took = 5 * time.Millisecond
+				var c plan.Cells
+				b.store.lost = func(int, []plan.Write) error {
+					// Others take of the shadow, or reset it.
+					b.store.apply(key("a"), nil, &c)
+					now := b.store.now()
+					if s.Look(&c, now, 1).Used > 0 && other.Look(&c, now, 1).Used > 0 {
+						return nil
+					}
+					var w plan.Write
+					if sh.Look(&c, now, 1).Used == 0 {
+						sh.Plan(&c, now, 1, &w)
+					} else {
+						for slot := range c.All() {
+							if sh.Owns(slot.Field) {
+								w.Do = append(w.Do, plan.Act{Field: slot.Field, Do: plan.Remove})
+							}
+						}
+					}
+					if b.store.apply(key("a"), []plan.Write{w}, &c) != 0 {
+						b.Error("what others do was not done")
+					}
+					return nil
+				}
+				call, beside := []Ask{{Spec: s, Cost: 1}, {Spec: sh, Cost: 1, Shadow: true}}, []Ask{{Spec: other, Cost: 1}}
+				v := b.queue(key("a"), call, call, beside)
+				if !v[0][0].OK || !v[1][0].OK || !v[2][0].OK || b.used(key("a"), s) != 2 || b.used(key("a"), other) != 1 {
+					b.Errorf("%s, %+v: %+v", text, o, v)
+				}
+				if call[1].Err != nil || v[0][1].Unseen || v[1][1].Unseen {
+					b.Errorf("%s, %+v: of the shadow %+v %+v, %v", text, o, v[0][1], v[1][1], call[1].Err)
+				}
+			})
+		}
+	}
+}
+
+// What another program has spoiled stops the takes that ask for it, and no others that
+// come at the same time; of a shadow, nobody.
+func TestSpoiledFieldOfOneLimitStopsNoOther(t *testing.T) {
+	for _, o := range []Options{{}, {NoCoalescing: true}} {
+		inBubble(t, o, func(b *bench) {
+			s, bad, sh := spec(b.T, "q", "quota 1000/d"), spec(b.T, "bad", "quota 10/d"), spec(b.T, "sh", "quota 10/d").Shadow()
+			b.store.took = 5 * time.Millisecond
+			b.store.lost = func(_ int, tries []plan.Write) error {
+				for _, w := range tries {
+					for _, a := range w.Do {
+						if bad.Owns(a.Field) || sh.Owns(a.Field) {
+							return &plan.SpoiledError{Err: errBroken} // the store does not say which
+						}
+					}
+				}
+				return nil
+			}
+			sound, with := []Ask{{Spec: s, Cost: 1}}, []Ask{{Spec: s, Cost: 1}, {Spec: sh, Cost: 1, Shadow: true}}
+			var errs [8]error
+			var wg sync.WaitGroup
+			verdicts := make([][]plan.Verdict, len(errs))
+			for i := range errs {
+				asks := slices.Clone([][]Ask{sound, {{Spec: bad, Cost: 1}}, with, {{Spec: bad, Cost: 1}, {Spec: s, Cost: 1}}}[i%4])
+				verdicts[i] = make([]plan.Verdict, len(asks))
+				wg.Go(func() {
+					_, errs[i] = b.Take(b.Context(), b.clock()+time.Hour, key("a"), asks, false, verdicts[i])
+					if last := asks[len(asks)-1]; last.Shadow && (!errors.Is(last.Err, errBroken) || !verdicts[i][1].Unseen) {
+						b.Errorf("of the shadow: %+v, %v", verdicts[i][1], last.Err)
+					}
+				})
+				synctest.Wait()
+			}
+			wg.Wait()
+			for i, err := range errs {
+				if i%2 == 0 && (err != nil || !verdicts[i][0].OK) || i%2 == 1 && !errors.Is(err, errBroken) {
+					b.Errorf("%+v, call %d: %v, %+v", o, i, err, verdicts[i])
+				}
+			}
+			if n := b.used(key("a"), s); n != 4 {
+				b.Errorf("%+v: %d are used", o, n)
+			}
+		})
+	}
+}
+
+// Who does not wait for a shadow that goes by itself has the decision of the rest.
+func TestShadowThatNobodyWaitsFor(t *testing.T) {
+	for _, late := range []bool{false, true} {
+		inBubble(t, Options{}, func(b *bench) {
+			s, sh := spec(b.T, "q", "quota 1000/d"), spec(b.T, "sh", "quota 10/d").Shadow()
+			alone := make(chan struct{})
+			b.store.lost = func(_ int, tries []plan.Write) error {
+				ours := func(s *plan.Spec) bool {
+					return slices.ContainsFunc(tries[0].Do, func(a plan.Act) bool { return s.Owns(a.Field) })
+				}
+				switch {
+				case ours(sh) && ours(s):
+					return &plan.SpoiledError{Err: errBroken}
+				case ours(sh):
+					<-alone
+				}
+				return nil
+			}
+			ctx, cancel := context.WithCancel(b.Context())
+			asks, verdicts := []Ask{{Spec: s, Cost: 1}, {Spec: sh, Cost: 1, Shadow: true}}, make([]plan.Verdict, 2)
+			var err error
+			done := make(chan struct{})
+			go func() {
+				defer close(done)
+				until := b.clock() + time.Hour
+				if late {
+					until = b.clock() + time.Second
+				}
+				_, err = b.Take(ctx, until, key("a"), asks, late, verdicts)
+			}()
+			synctest.Wait()
+			if !late {
+				cancel()
+			}
+			<-done
+			if err != nil || !verdicts[0].OK || !verdicts[1].Unseen {
+				b.Errorf("%v, %+v", err, verdicts)
+			}
+			close(alone)
+			synctest.Wait()
+			cancel()
+			if b.used(key("a"), s) != 1 || b.used(key("a"), sh) != 1 {
+				b.Errorf("%d and %d are used: nothing is given back", b.used(key("a"), s), b.used(key("a"), sh))
+			}
+		})
+	}
 }
 
 // A shadow that was seen to have no room, and whose turn comes only after a trip has
