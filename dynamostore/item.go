@@ -218,7 +218,8 @@ func ceilSeconds(ns int64) int64 {
 // decode reads the integers of an item that this process has limits for. What
 // else the item holds is left alone. What is spoiled is an error of a look, with no
 // write, and of a write that names its limit: other limits of the item go on, and
-// don't see it.
+// don't see it. To a write a fraction is the integer above it, by which guards hold or
+// don't: an error would refuse who has been charged.
 func decode(item map[string]types.AttributeValue, w *weir.Write, state *weir.Cells) error {
 	state.Reset()
 	var spoiled []string
@@ -231,6 +232,9 @@ func decode(item map[string]types.AttributeValue, w *weir.Write, state *weir.Cel
 			continue
 		}
 		i, err := integer(name, v)
+		if err != nil && w != nil {
+			i, err = above(v, err)
+		}
 		switch {
 		case err == nil:
 			state.Set(f, i)
@@ -269,6 +273,16 @@ func integer(name string, v types.AttributeValue) (int64, error) {
 		return 0, fmt.Errorf("attribute %q of an item holds %q, not an integer of 64 bits; remove the attribute", name, n.Value)
 	}
 	return i, nil
+}
+
+// above is the integer above a number that is none, or err.
+func above(v types.AttributeValue, err error) (int64, error) {
+	if n, ok := v.(*types.AttributeValueMemberN); ok {
+		if f, bad := strconv.ParseFloat(n.Value, 64); bad == nil && math.Abs(f) < 1<<53 {
+			return int64(math.Ceil(f)), nil
+		}
+	}
+	return 0, err
 }
 
 // remembers reports whether a nonce is among the last four of an item.

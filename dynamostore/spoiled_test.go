@@ -78,6 +78,15 @@ func TestSpoiledAttributes(t *testing.T) {
 				t.Errorf("a take of a spoiled limit: %+v, %v", d, err)
 			}
 		}
+		fresh := limiterOn(store, weir.Options{Limits: limits, Now: at.now, Deadline: 10 * time.Second, NoMemo: true})
+		for n := range 4 { // a fraction is the integer above it, and nobody is charged who is not let through
+			set("orders.c", number([]string{"1.5", "3.25", "4.5", "5.5"}[n]))
+			d, err := fresh.Take(t.Context(), weir.Op{Limit: limits[1], Key: key, OnFail: weir.FailDeny})
+			held := item(t, client, table, pk)["orders.c"].(*types.AttributeValueMemberN).Value
+			if want := []string{"2.5", "4.25", "4.5", "5.5"}[n]; err != nil || d.Allowed != (n < 2) || n < 2 && d.Used != int64(3+2*n) || held != want {
+				t.Errorf("take %d of a fraction: %+v, %v; then %s", n, d, err, held)
+			}
+		}
 		set("orders.c", text("x"))
 		before := item(t, client, table, pk)
 		for _, limit := range limits {
