@@ -1,6 +1,7 @@
 package httplimit_test
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"errors"
@@ -14,6 +15,7 @@ import (
 	"os"
 	"strings"
 	"testing"
+	"time"
 )
 
 // What stands around the middleware finds a request as without it.
@@ -181,5 +183,30 @@ func TestAPrintedContextShowsNoRequest(t *testing.T) {
 		if got := strings.Join(seen, " "); got != "httplimit.call httplimit.call httplimit.call.WithCancel" {
 			t.Errorf("policy %d: %.300s", i, got)
 		}
+	}
+}
+
+// The server asks its own body how much of it is left. Given one that a handler has put
+// in its place, it would wait for a client that waits to be told to go on.
+func TestTheServerKeepsItsBody(t *testing.T) {
+	inner := http.NewServeMux()
+	inner.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
+		r.Body = http.MaxBytesReader(w, r.Body, 10)
+		w.WriteHeader(http.StatusExpectationFailed)
+	})
+	for i, text := range ways() {
+		srv := httptest.NewServer(newGate(t, text, inner))
+		conn, err := net.Dial("tcp", srv.Listener.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		conn.SetDeadline(time.Now().Add(10 * time.Second))
+		io.WriteString(conn, "POST / HTTP/1.1\r\nHost: shop\r\nTest-Sub: a\r\nExpect: 100-continue\r\nContent-Length: 50\r\n\r\n")
+		res, err := http.ReadResponse(bufio.NewReader(conn), nil)
+		if err != nil || res.StatusCode != http.StatusExpectationFailed {
+			t.Errorf("policy %d: %v, %v", i, res, err)
+		}
+		conn.Close()
+		srv.Close()
 	}
 }

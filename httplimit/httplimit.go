@@ -62,13 +62,13 @@ func (k *keyOf) Value(key any) any {
 // The ResponseWriter that next is given can do what the server's own can, on HTTP/1
 // and on HTTP/2: it is a Flusher, Hijacker, Pusher and io.ReaderFrom as that is. Of a
 // writer from in front with another mix of these some may be missing, and
-// http.ResponseController finds the rest. Only the server's own can be told by
-// http.MaxBytesReader that a body is too long, so as to close the connection: for that
+// http.ResponseController finds the rest. Behind the middleware http.MaxBytesReader
+// cannot tell the server to close the connection when a body is too long: for that
 // put http.MaxBytesHandler in front.
 //
 // What next finds out of the request, the pattern of a ServeMux and forms, is in it
-// for what stands in front too, also after a panic. What else next changes in the
-// request is seen there only together with one of those.
+// for what stands in front too, also after a panic. A body that next has put into it
+// is not, and what else next changes is only together with one of those.
 func (m *Middleware) Handler(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		a := m.attributes(r)
@@ -179,7 +179,9 @@ func (c *call) carried(ctx context.Context, r *http.Request) *http.Request {
 func (c *call) handBack(r *http.Request) {
 	q := &c.request
 	if q.Pattern != r.Pattern || q.MultipartForm != r.MultipartForm || (q.Form == nil) != (r.Form == nil) || (q.PostForm == nil) != (r.PostForm == nil) {
+		body := r.Body                 // the server's own, of which it asks what is left
 		*r = *q.WithContext(c.Context) // whole, for the values of the pattern's wildcards
+		r.Body = body
 	}
 }
 
