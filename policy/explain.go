@@ -11,7 +11,7 @@ import (
 // exemption and every rule, and why.
 type Explanation struct {
 	Match    Match
-	Readings []string // of the path, one or two, as patterns see them
+	Readings []string // of the path, one to four, as patterns see them: the strict one first
 	Reported bool     // a trusted proxy said whose address Match.Client is
 	Refused  *Fate    // of Fates, whose expression failed under on_error: deny; else nil
 	Plan     string   // the caller's, in the application; "" without plans
@@ -190,7 +190,9 @@ func (e *explainer) target(n int32, t *target) {
 	case t.kind == exemption && e.x.Match.Exempt != "":
 		f.Applies, f.Why = true, "the path is exempt from every layer"
 	case t.kind == exemption:
-		f.Why = fmt.Sprintf("a server may read the path in two ways, as %s, and both would have to be exempt", strings.Join(e.x.Readings, " and as "))
+		n := len(e.x.Readings)
+		f.Why = fmt.Sprintf("a server may read the path in %s ways, as %s, and %s would have to be exempt",
+			[...]string{2: "two", 3: "three", maxReadings: "four"}[n], strings.Join(e.x.Readings, " and as "), [...]string{2: "both", 3: "all", maxReadings: "all"}[n])
 	case e.x.Match.Exempt != "":
 		f.Why = "the exemption " + e.x.Match.Exempt + " wins over every layer"
 	case t.kind == edgeRule && !e.found(t):

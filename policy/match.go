@@ -56,8 +56,10 @@ type appHit struct {
 //
 // A path is read as a strict server reads it (each escape decoded once) and, if
 // that makes a difference, as a lenient one does (escapes within escapes,
-// backslashes, parameters after ;). A limit applies when any reading matches,
-// an exemption only when all do.
+// backslashes, parameters after ;), with dot segments resolved. Where there are
+// any, each of these is joined by one in which they are segments like any other,
+// as they are to routers that resolve none. A limit applies when any reading
+// matches, an exemption only when all do.
 //
 // The error is a *[RequestError]. Match asks no store.
 func (p *Policy) Match(a *Attributes) (m Match, err error) {
@@ -122,8 +124,9 @@ func (p *Policy) match(a *Attributes, m *Match, tr *trace) error {
 			hits = append(hits, hit{target: n})
 		}
 	}
-	// The lenient reading comes first: of the many spellings of one resource it
-	// makes one value, and so one counter.
+	// The lenient reading comes first, and those with dot segments as written come
+	// last: of the many spellings of one resource that makes one value, and so one
+	// counter.
 	if len(hits) > 1 {
 		slices.SortFunc(hits, inOrder)
 	}
@@ -154,7 +157,7 @@ func (p *Policy) match(a *Attributes, m *Match, tr *trace) error {
 // choose finds which of the rules that hits lead to apply, and whether one is a
 // gateway route.
 func (p *Policy) choose(m *Match, hits []hit, paths *readings) (route bool) {
-	var found [2][2]int // operations by reading, as the path is and with another last slash: index of the hit + 1
+	var found [maxReadings][2]int // operations by reading, as the path is and with another last slash: index of the hit + 1
 	operated, conditional := false, false
 	for i := range hits {
 		h := &hits[i]
@@ -180,7 +183,11 @@ func (p *Policy) choose(m *Match, hits []hit, paths *readings) (route bool) {
 		}
 	}
 	if operated {
-		for _, n := range operations(hits, [2]int{operationOf(hits, found[0]), operationOf(hits, found[1])}) {
+		var best [maxReadings]int
+		for i := range paths.n {
+			best[i] = operationOf(hits, found[i])
+		}
+		for _, n := range operations(hits, best) {
 			if n > 0 {
 				m.found.app.add(p.appHit(&hits[n-1], paths))
 			}
@@ -203,6 +210,11 @@ func inOrder(a, b hit) int {
 	switch {
 	case a.target != b.target:
 		return int(a.target - b.target)
+	case a.written != b.written:
+		if a.written {
+			return 1
+		}
+		return -1
 	case a.reading != b.reading:
 		return int(b.reading - a.reading)
 	case a.pattern == nil || b.pattern == nil:
@@ -226,37 +238,39 @@ func (p *Policy) appHit(h *hit, paths *readings) appHit {
 // exempted returns the name of the exemption when every reading has one. The
 // hits are in order, exemptions first.
 func (p *Policy) exempted(hits []hit, readings int) string {
-	name, found := "", [2]bool{}
+	name, found, exempt := "", [maxReadings]bool{}, 0
 	for _, h := range hits {
 		t := &p.targets[h.target]
 		if t.kind != exemption {
 			break
 		}
-		if found[h.reading] = true; name == "" {
+		if name == "" {
 			name = t.name
 		}
+		if !found[h.reading] {
+			found[h.reading] = true
+			exempt++
+		}
 	}
-	if !found[0] || readings == 2 && !found[1] {
+	if exempt < readings {
 		return ""
 	}
 	return name
 }
 
-// operations drops the operation of one reading when the other's is the same
-// or a more specific one. When neither is, both apply: a server may read the
-// path either way.
-func operations(hits []hit, best [2]int) [2]int {
-	if best[0] == 0 || best[1] == 0 {
-		return best
-	}
-	a, b := &hits[best[0]-1], &hits[best[1]-1]
-	switch {
-	case a.target == b.target:
-		best[1] = 0
-	case a.pattern.host == b.pattern.host && a.pattern.within(b.pattern):
-		best[1] = 0
-	case a.pattern.host == b.pattern.host && b.pattern.within(a.pattern):
-		best[0] = 0
+// operations drops the operation of a reading when another's is the same or a
+// more specific one. What is left applies: a server may read the path in any way.
+func operations(hits []hit, best [maxReadings]int) [maxReadings]int {
+	for i := range best {
+		for j := range best {
+			if i == j || best[i] == 0 || best[j] == 0 {
+				continue
+			}
+			a, b := &hits[best[i]-1], &hits[best[j]-1]
+			if a.target == b.target && i < j || a.target != b.target && a.pattern.host == b.pattern.host && a.pattern.within(b.pattern) {
+				best[j] = 0
+			}
+		}
 	}
 	return best
 }

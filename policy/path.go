@@ -2,6 +2,7 @@ package policy
 
 import (
 	"net/http"
+	"slices"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -14,25 +15,44 @@ const inner = "\x00"
 // reading is one way in which a server may understand a path: segments, each
 // after a slash, in lower case and as written. The root has none.
 type reading struct {
-	text  string
-	exact string
-	slash bool // the path ends in a slash
+	text    string
+	exact   string
+	slash   bool // the path ends in a slash
+	written bool // dot segments are segments like any other
 }
 
-// readings are the ways to read one path: one or two.
+// readings are the different ways to read one path: the strict one, then the
+// lenient one, then those in which dot segments stay.
 type readings struct {
 	n int
-	r [2]reading
+	r [maxReadings]reading
 }
 
+// maxReadings are a strict and a lenient one, each with dot segments resolved
+// and as written.
+const maxReadings = 4
+
 func (rs *readings) all() []reading { return rs.r[:rs.n] }
+
+// add appends a reading that is not there yet.
+func (rs *readings) add(r reading) {
+	for i := range rs.all() {
+		if o := &rs.r[i]; o.text == r.text && o.exact == r.exact && o.slash == r.slash {
+			return
+		}
+	}
+	rs.r[rs.n] = r
+	rs.n++
+}
 
 // maxRounds is how often an escape may hide another one.
 const maxRounds = 3
 
 // read reads a path as received. Servers differ in what they make of
 // escapes, backslashes and parameters, so a path that has any of them is read
-// as a strict server would and as a lenient one would.
+// as a strict server would and as a lenient one would. They differ too in
+// whether they resolve dot segments: ServeMux does only with those that have no
+// escape, many routers with none. A path with any is read both ways.
 func (rs *readings) read(raw string) (err error) {
 	if raw == "" {
 		raw = "/"
@@ -43,11 +63,12 @@ func (rs *readings) read(raw string) (err error) {
 		}
 		raw = "/*"
 	}
-	rs.n = 1
+	rs.n = 0
 	if plain(raw) {
 		one := &rs.r[0]
 		one.text = strings.TrimSuffix(raw, "/")
 		one.exact, one.slash = one.text, len(one.text) < len(raw)
+		rs.n = 1
 		return nil
 	}
 	first := make([]string, 0, 16)
@@ -56,37 +77,40 @@ func (rs *readings) read(raw string) (err error) {
 		if bad != "" {
 			return badRequest("The path has a bad escape.")
 		}
+		if control(text) {
+			return badRequest("The path has a control character.")
+		}
 		first = append(first, text)
 	}
-	if rs.r[0], err = settle(first); err != nil {
-		return err
-	}
-	if strings.IndexByte(raw, '%') < 0 && strings.IndexByte(raw, '\\') < 0 && strings.IndexByte(raw, ';') < 0 {
-		return nil
-	}
-	text := raw
-	for range maxRounds {
-		next := unescapeAny(text)
-		if next == text {
-			break
+	rs.add(settle(first, false))
+	var second []string
+	if strings.IndexByte(raw, '%') >= 0 || strings.IndexByte(raw, '\\') >= 0 || strings.IndexByte(raw, ';') >= 0 {
+		text := raw
+		for range maxRounds {
+			next := unescapeAny(text)
+			if next == text {
+				break
+			}
+			text = next
 		}
-		text = next
+		if control(text) {
+			return badRequest("The path has a control character.")
+		}
+		second = strings.Split(strings.ReplaceAll(text, `\`, "/")[1:], "/")
+		for i, part := range second {
+			second[i], _, _ = strings.Cut(part, ";")
+		}
+		rs.add(settle(second, false))
 	}
-	if control(text) {
-		return badRequest("The path has a control character.")
-	}
-	second := strings.Split(strings.ReplaceAll(text, `\`, "/")[1:], "/")
-	for i, part := range second {
-		second[i], _, _ = strings.Cut(part, ";")
-	}
-	if rs.r[1], err = settle(second); err != nil {
-		return err
-	}
-	if rs.r[1] != rs.r[0] {
-		rs.n = 2
+	for _, parts := range [...][]string{first, second} {
+		if slices.ContainsFunc(parts, isDots) {
+			rs.add(settle(parts, true))
+		}
 	}
 	return nil
 }
+
+func isDots(part string) bool { return part == "." || part == ".." }
 
 // plain reports whether every server reads a path in the same way, as written.
 func plain(raw string) bool {
@@ -117,28 +141,20 @@ const (
 	oddAfterSlash
 )
 
-// settle resolves dot segments, drops empty segments except a last one, and
-// folds case.
-func settle(parts []string) (reading, error) {
-	kept := parts[:0]
+// settle resolves dot segments, unless they are to stay as written, drops empty
+// segments except a last one, and folds case.
+func settle(parts []string, written bool) reading {
+	kept := make([]string, 0, 16)
 	slash := false
 	size := 0
 	for _, part := range parts {
-		slash = false
-		switch part {
-		case "", ".":
-			slash = true
-		case "..":
-			slash = true
-			if len(kept) > 0 {
-				kept = kept[:len(kept)-1]
-			}
-		default:
-			if control(part) {
-				return reading{}, badRequest("The path has a control character.")
-			}
+		slash = part == "" || !written && isDots(part)
+		switch {
+		case !slash:
 			kept = append(kept, part)
 			size += 1 + len(part)
+		case part == ".." && len(kept) > 0:
+			kept = kept[:len(kept)-1]
 		}
 	}
 	var b strings.Builder
@@ -151,7 +167,7 @@ func settle(parts []string) (reading, error) {
 		b.WriteString(part)
 	}
 	text := b.String()
-	return reading{lower(text), text, slash || len(kept) == 0}, nil
+	return reading{lower(text), text, slash || len(kept) == 0, written}
 }
 
 // unescape decodes every escape once. The first bad one is returned as bad.

@@ -175,7 +175,7 @@ func ParsePath(text string) (Path, error) {
 }
 
 // Matches reports whether a path as received, still escaped and without its
-// query, is one of those in either of its readings, see [Policy.Match]: a server
+// query, is one of those in any of its readings, see [Policy.Match]: a server
 // may read it that way. A path that no server should read matches nothing.
 func (p Path) Matches(received string) bool {
 	var paths readings

@@ -189,7 +189,7 @@ func (x *explained) write(c *common) error {
 	w := &failing{to: c.stdout}
 	w.line("%s %s", r.Request.Method, x.question.attributes.Path)
 	if len(r.Request.Readings) > 0 && (len(r.Request.Readings) > 1 || r.Request.Readings[0] != r.Request.Path) {
-		w.line("  read as %s", strings.Join(r.Request.Readings, ", and by a lenient server as "))
+		w.line("  read as %s", strings.Join(r.Request.Readings, ", by other servers as "))
 	}
 	w.line("  from %s", x.from(r))
 	w.line("  by   %s", x.caller(r))
