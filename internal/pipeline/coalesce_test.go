@@ -153,6 +153,39 @@ func TestNoGap(t *testing.T) {
 	})
 }
 
+// A crowd that asks again as soon as it is answered is served by one write after the
+// other, and not one half by every second. One that does not come back is waited for
+// ever more rarely, and never longer than a write takes.
+func TestCrowdIsNotHalved(t *testing.T) {
+	test := func(b *bench) {
+		b.store.took = time.Millisecond
+		s := spec(b.T, "q", "quota 1000000/h")
+		const callers, rounds = 64, 50
+		all(callers, func(int) {
+			for range rounds {
+				b.must(key("a"), s, 1)
+			}
+		})
+		if n := b.store.trips(); n > rounds*5/4 { // twice as many in halves
+			b.Errorf("%d calls each of %d callers: %d trips", rounds, callers, n)
+		}
+		began := time.Now()
+		b.must(key("a"), s, 1)
+		if took := time.Since(began); took > 2*time.Millisecond {
+			b.Errorf("a call after the crowd took %v", took)
+		}
+		const others = 400
+		began = time.Now()
+		for range others { // each time other callers, and nobody comes back
+			all(2, func(int) { b.must(key("a"), s, 1); b.must(key("b"), s, 1) })
+		}
+		if took := time.Since(began); took > others*9/2*time.Millisecond {
+			b.Errorf("%d times two callers took %v", others, took)
+		}
+	}
+	inBubbleOn(t, Options{Gap: -1}, func(s *items) Applier { return s }, test)
+}
+
 // Nobody of a crowd is passed over: with a limit that is far away, each is
 // served by the next write or the one after it.
 func TestNobodyStarves(t *testing.T) {

@@ -34,7 +34,8 @@ type lane struct {
 	gap     time.Duration // 0 until the store found the item too busy
 	vain    bool          // the last write found nothing left for anybody
 	idle    time.Duration // 0 until that has happened twice
-	until   int64         // the store's time until which it then waits
+	crowd   crowd
+	until   int64 // the store's time until which it then waits
 }
 
 // take is one call that waits for a verdict.
@@ -112,6 +113,9 @@ func (p *Pipeline) enter(l *lane, t *take, at time.Duration) {
 	}
 	l.mu.Lock()
 	l.takes = append(l.takes, t)
+	if len(l.takes) == l.crowd.size {
+		l.crowd.here <- struct{}{}
+	}
 	starts := l.starts()
 	turn := starts && l.paused(p, at) <= 0
 	l.mu.Unlock()
@@ -285,6 +289,7 @@ func (p *Pipeline) run(l *lane) {
 		if pause := l.pause(p); pause > 0 {
 			time.Sleep(pause)
 		}
+		l.gather()
 		l.mu.Lock()
 		updates := l.updates
 		l.updates = nil
