@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -128,4 +129,53 @@ func TestNobodyIsToldWhatNobodyKnows(t *testing.T) {
 			t.Errorf("%q", got)
 		}
 	}
+}
+
+// What is copied arrives as it does without the middleware: the first bytes at once,
+// also of a source that is slow to have more, and in the same form.
+func TestACopyArrivesAsItComes(t *testing.T) {
+	size := 0
+	var arrived chan struct{}
+	next := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		const begin = 512
+		body := strings.NewReader(strings.Repeat("x", size))
+		first := io.LimitReader(body, begin)
+		if size >= begin {
+			first = io.MultiReader(first, waits(arrived))
+		}
+		io.Copy(w, io.MultiReader(first, body))
+	})
+	bare, g := httptest.NewServer(next), httptest.NewServer(newGate(t, one("1000/s"), next))
+	defer bare.Close()
+	defer g.Close()
+	for _, size = range []int{0, 1, 511, 512, 513, 1023, 1024, 1025, 2047, 2048, 2049, 100_000} {
+		var forms [2]string
+		for i, url := range []string{bare.URL, g.URL} {
+			arrived = make(chan struct{})
+			r, _ := http.NewRequest("GET", url, nil)
+			r.Header.Set("Test-Sub", "a")
+			res, err := http.DefaultClient.Do(r)
+			if err != nil {
+				t.Fatal(err)
+			}
+			close(arrived)
+			body, err := io.ReadAll(res.Body)
+			res.Body.Close()
+			if err != nil || len(body) != size {
+				t.Errorf("%d bytes: %d arrived, %v", size, len(body), err)
+			}
+			forms[i] = fmt.Sprint(res.ContentLength, res.TransferEncoding)
+		}
+		if forms[0] != forms[1] {
+			t.Errorf("%d bytes: %s behind the middleware, %s without", size, forms[1], forms[0])
+		}
+	}
+}
+
+// waits is a source that has nothing more until the channel is closed.
+type waits chan struct{}
+
+func (c waits) Read([]byte) (int, error) {
+	<-c
+	return 0, io.EOF
 }
