@@ -128,7 +128,7 @@ func Open(path string, o Options) (*Store, error) {
 		if s.db, err = writing(path); err != nil {
 			return nil, err
 		}
-		if uint64(s.db.txid) == is.newest.txid {
+		if s.db.txid == int(is.newest.txid) { // bbolt has it as an int, which may be shorter than what it writes
 			s.one, s.db.uneven = is.broken, !is.even
 			_ = os.Remove(compacting(path)) // of a process that was killed while it wrote
 			s.startWriter()

@@ -302,10 +302,52 @@ func damaged(random *rand.Rand, good []byte) (file []byte, what string) {
 	body = file[p*page:][:page]
 	at := 16 + 8 + 4*random.IntN(12)
 	binary.NativeEndian.PutUint32(body[at:], word)
-	sum := fnv.New64a()
-	sum.Write(body[16 : 16+56])
-	binary.NativeEndian.PutUint64(body[16+56:], sum.Sum64())
+	sumRoot(body)
 	return file, fmt.Sprintf("root %d, %d at byte %d", p, word, at)
+}
+
+// sumRoot makes the sum of a root right.
+func sumRoot(page []byte) {
+	sum := fnv.New64a()
+	sum.Write(page[16 : 16+56])
+	binary.NativeEndian.PutUint64(page[16+56:], sum.Sum64())
+}
+
+// A file that was written more often than an int of 32 bits counts opens like any
+// other, and goes on counting.
+func TestManyCommits(t *testing.T) {
+	for _, commits := range []uint64{1 << 31, 1 << 32, 1 << 40} {
+		path := filepath.Join(t.TempDir(), "weir.db")
+		s := open(t, path, boltstore.Options{Now: damageClock})
+		fillDamageItems(t, s)
+		if err := s.Close(); err != nil {
+			t.Fatal(err)
+		}
+		b, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, root := range [][]byte{b[:4096], b[4096:]} {
+			binary.NativeEndian.PutUint64(root[16+48:], commits-2+binary.NativeEndian.Uint64(root[16+48:])%2) // which root has it is its last bit
+			sumRoot(root)
+		}
+		if err := os.WriteFile(path, b, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		for range 3 {
+			s, err := boltstore.Open(path, boltstore.Options{Now: damageClock})
+			if err != nil {
+				t.Fatalf("after %d commits: %v", commits, err)
+			}
+			fillDamageItems(t, s)
+			if err := errors.Join(s.Flush(context.Background()), s.Close()); err != nil {
+				t.Fatalf("after %d commits: %v", commits, err)
+			}
+		}
+		if rep, err := boltstore.Check(path); err != nil || len(rep.Damage)+len(rep.Warnings) > 0 {
+			t.Errorf("after %d commits: %+v, %v", commits, rep, err)
+		}
+	}
 }
 
 // A file one of whose roots is broken opens with what the other leads to, and says

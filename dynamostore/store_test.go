@@ -188,7 +188,7 @@ func TestNumbersBeyondTheRange(t *testing.T) {
 	op := weir.Op{Limit: parse(t, "range", "1/h"), Key: weir.NewKey("account", "customer-42")}
 	table := tableOf(t)
 	for _, v := range []types.AttributeValue{
-		&types.AttributeValueMemberN{Value: fmt.Sprintf("%d0", math.MaxInt64)}, &types.AttributeValueMemberN{Value: "4000000000000000000.5"},
+		&types.AttributeValueMemberN{Value: fmt.Sprintf("%d0", int64(math.MaxInt64))}, &types.AttributeValueMemberN{Value: "4000000000000000000.5"},
 		&types.AttributeValueMemberS{Value: "soon"}, &types.AttributeValueMemberBOOL{Value: true},
 	} {
 		_, err := client.UpdateItem(context.Background(), &dynamodb.UpdateItemInput{

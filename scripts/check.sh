@@ -42,6 +42,7 @@ for module in $(go list -m); do
 	# Without the workspace: as who imports the module sees it, with the versions
 	# and the checksums of its own go.mod and go.sum.
 	step "go vet $module" "Correct the lines named above." env GOWORK=off go -C "$dir" vet ./...
+	step "go vet $module for 32 bits" "Correct the lines named above: an int holds less there." env GOWORK=off GOARCH=386 go -C "$dir" vet ./...
 	step "go mod tidy $module" "Run: (cd $dir && go mod tidy)." env GOWORK=off go -C "$dir" mod tidy -diff
 	step "staticcheck $module" "Correct the lines named above." sh -c 'cd "$1" && go run "$2" ./...' sh "$dir" "$staticcheck"
 done

@@ -5,6 +5,7 @@ package inproc
 
 import (
 	"fmt"
+	"math"
 	"time"
 
 	"github.com/weirlabs/weir/bench/measure"
@@ -17,10 +18,11 @@ type Limit struct {
 	Burst  int
 }
 
-// Never is a limit that no measurement reaches: 1000000/s burst 100000000000.
+// Never is a limit that no measurement reaches: 1000000/s burst 100000000000, or
+// what an int holds.
 // Once allows one call and no other for an hour.
 var (
-	Never = Limit{Rate: 1_000_000, Period: time.Second, Burst: 100_000_000_000}
+	Never = Limit{Rate: 1_000_000, Period: time.Second, Burst: min(100_000_000_000, math.MaxInt)}
 	Once  = Limit{Rate: 1, Period: time.Hour, Burst: 1}
 )
 

@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"math/rand/v2"
@@ -23,7 +24,7 @@ func TestShuffledReadings(t *testing.T) {
 				log = append(log, entry{at: now, cost: n * s.interval})
 			}
 		}
-		slices.SortStableFunc(log, func(a, b entry) int { return int(a.at - b.at) })
+		slices.SortStableFunc(log, func(a, b entry) int { return cmp.Compare(a.at, b.at) })
 		if ok, e := withinBound(log, s.depth, 1); !ok || len(log) < 500 {
 			t.Fatalf("seed %d: over at %d, of %d takes", seed, e.at, len(log))
 		}

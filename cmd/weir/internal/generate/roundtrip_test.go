@@ -4,6 +4,7 @@ import (
 	"flag"
 	"fmt"
 	"maps"
+	"math"
 	"math/rand/v2"
 	"net/netip"
 	"slices"
@@ -45,7 +46,7 @@ func randomPolicy(r *rand.Rand) (text string, edge []said, exempt []string, plan
 		slices.Sort(out)
 		return slices.Compact(out)
 	}
-	count := func() int { return []int{1, 7, 10, 99, 2000, 1 + r.IntN(1e6), 3e9}[r.IntN(7)] }
+	count := func() int { return []int{1, 7, 10, 99, 2000, 1 + r.IntN(1e6), min(3e9, math.MaxInt)}[r.IntN(7)] }
 	paths := []string{"/*", "/api/*", "/api/auth/*", "/API/Auth/login", "/login", "/login/", "/a%20b/*", "/webhooks/*", "/x", "/x/*"}
 	line("weir: 1")
 	if exempt = some(3, paths[1:]...); len(exempt) > 0 {

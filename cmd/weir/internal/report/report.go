@@ -64,7 +64,7 @@ type Collector struct {
 	seed   maphash.Seed
 	groups map[group]*hits
 	layers map[policy.Layer]*tally
-	bytes  int
+	bytes  int64
 }
 
 type group struct {

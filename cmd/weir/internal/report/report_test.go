@@ -188,7 +188,7 @@ func TestReportDoesNotDependOnTheOrder(t *testing.T) {
 // What refusals take in memory is counted by their episodes too, each of which is
 // written.
 func TestEpisodesCount(t *testing.T) {
-	size := func(gap time.Duration) int {
+	size := func(gap time.Duration) int64 {
 		c := New(time.Time{})
 		for i := range 100 {
 			if _, err := c.Add(&Request{Time: half.Add(time.Duration(i) * gap), Layer: policy.Edge, Refused: true, Weight: 1, Limit: "all", Client: "203.0.113.9"}); err != nil {
