@@ -42,7 +42,7 @@ func NewClient(ctx context.Context, region, endpoint string, options ...func(*co
 	if endpoint != "" {
 		u, err := url.Parse(endpoint)
 		if err != nil || u.Host == "" || (u.Scheme != "http" && u.Scheme != "https") {
-			return nil, fmt.Errorf("dynamodb: endpoint %q is not a URL such as http://127.0.0.1:8000", endpoint)
+			return nil, errors.New("dynamodb: the endpoint is not a URL such as http://127.0.0.1:8000") // and may hold a password
 		}
 		local = loopback(u.Hostname())
 	}

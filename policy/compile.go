@@ -112,9 +112,6 @@ func (k *compiler) compileStore() {
 	}
 	if err := k.checkStore(k.store, slices.Clone(k.p.limits)); err != nil {
 		k.wrong(k.storeAt, codeStore, "", "%s", strings.TrimPrefix(err.Error(), "weir: "))
-		if strings.Contains(k.store, "@") {
-			k.hideLast() // a password may stand before it
-		}
 	}
 }
 

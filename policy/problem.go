@@ -2,6 +2,7 @@ package policy
 
 import (
 	"fmt"
+	"regexp"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -74,10 +75,10 @@ func excerpt(source []string, line, col, n int) string {
 
 // excerptOf renders a line with a caret under n characters from column col on.
 // Long lines are cut around the caret; characters that could move a terminal's
-// cursor are replaced.
+// cursor, and what may be a password, are replaced.
 func excerptOf(content string, line, col, n int) string {
 	const widest, before = 100, 60
-	text := []rune(printable(content))
+	text := []rune(withoutSecrets(printable(content)))
 	lead, tail := "", ""
 	from, to := 0, len(text)
 	if len(text) > widest {
@@ -93,6 +94,20 @@ func excerptOf(content string, line, col, n int) string {
 	margin := fmt.Sprintf("%5d | ", line)
 	return margin + lead + string(text[from:to]) + tail + "\n" +
 		strings.Repeat(" ", len(margin)-2) + "| " + strings.Repeat(" ", len(lead)+at) + strings.Repeat("^", n)
+}
+
+// secretURL finds what may be a URL, or a store, with credentials: before an @, or as a
+// parameter.
+var secretURL = regexp.MustCompile(`([a-z]:|stor[a-z]*["']?: +)[^ ].*[@?].*`)
+
+// withoutSecrets is a line with * in place of all that follows the scheme of such a URL:
+// where a password that is not escaped ends, nobody knows.
+func withoutSecrets(s string) string {
+	at := secretURL.FindStringSubmatchIndex(s)
+	if at == nil {
+		return s
+	}
+	return s[:at[3]] + strings.Repeat("*", utf8.RuneCountInString(s[at[3]:]))
 }
 
 func printable(s string) string {

@@ -31,7 +31,7 @@ import (
 // Options.Prefix and Options.MaxKeep; resend=true and one_by_one=true, as
 // in Options; and with TLS ca=FILE, an authority for the server's certificate in place of the
 // system's, and cert=FILE with key=FILE, the client's own certificate. Errors
-// never show the password.
+// show neither the user nor the password, nor what an unknown parameter holds.
 func Open(rawURL string, o Options) (*Store, error) {
 	client, err := parseURL(rawURL, &o)
 	if err != nil {
@@ -55,19 +55,21 @@ const (
 	maxRedirections = 5
 )
 
+var errUnreadable = errors.New("redisstore: the URL can't be read; write it like redis://USER:PASSWORD@HOST:6379, and %XX for what is special in a password")
+
 // parseURL turns a URL into the options of a client, and those of the store.
 func parseURL(rawURL string, o *Options) (*rueidis.ClientOption, error) {
 	u, err := url.Parse(rawURL)
-	if err != nil {
-		// The error of url.Parse shows the whole URL, with its password.
-		return nil, errors.New("redisstore: the URL can't be read; write it like redis://HOST:6379, and %XX for what is special in a password")
+	if err != nil || u.Fragment != "" || strings.Contains(u.Path, "@") {
+		// Half of a password may be taken for any part of the URL.
+		return nil, errUnreadable
 	}
 	c := &rueidis.ClientOption{
 		Dialer:       net.Dialer{Timeout: dialTimeout},
 		DisableCache: true,
 	}
 	fail := func(format string, args ...any) (*rueidis.ClientOption, error) {
-		return nil, fmt.Errorf("redisstore: %s: %w", u.Redacted(), fmt.Errorf(format, args...))
+		return nil, fmt.Errorf("redisstore: %s://%s: %w", u.Scheme, u.Host, fmt.Errorf(format, args...))
 	}
 	scheme, cluster := strings.CutSuffix(u.Scheme, "+cluster")
 	if scheme != "redis" && scheme != "rediss" {
@@ -105,6 +107,9 @@ func parseURL(rawURL string, o *Options) (*rueidis.ClientOption, error) {
 		switch name {
 		case "addr":
 			for _, addr := range values {
+				if strings.Contains(addr, "@") {
+					return fail("addr is HOST:PORT; the user and the password before the first host are those of all")
+				}
 				c.InitAddress = append(c.InitAddress, address(addr))
 			}
 		case "master_set":
@@ -130,7 +135,10 @@ func parseURL(rawURL string, o *Options) (*rueidis.ClientOption, error) {
 		case "key":
 			key = value
 		default:
-			return fail("unknown parameter %s; there are addr, ca, cert, key, master_set, max_ttl, one_by_one, prefix and resend", name)
+			if strings.Contains(u.RawQuery, "@") {
+				return nil, errUnreadable // the parameter may be half of a password
+			}
+			return fail("unknown parameter %s; there are addr, ca, cert, key, master_set, max_ttl, one_by_one, prefix and resend, and a user and a password stand before the host, %s://USER:PASSWORD@HOST", name, u.Scheme)
 		}
 	}
 	sentinel := c.Sentinel.MasterSet != ""

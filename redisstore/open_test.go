@@ -44,6 +44,12 @@ func TestOpenRefuses(t *testing.T) {
 		"redis://user:secret@h?master_set=":                        "master_set is empty",
 		"redis://user:sec ret%zz@h":                                "can't be read",
 		"redis://user:secret@h?a=%zz":                              "parameters can't be read",
+		"redis://h?user=u&password=secret":                         "redis://USER:PASSWORD@HOST",
+		"redis://secret@h?prefx=a":                                 "unknown parameter prefx",
+		"redis://u:12?secret=@h":                                   "%XX",
+		"redis://u:12/secret@h":                                    "%XX",
+		"redis://u:12#secret@h":                                    "%XX",
+		"redis+cluster://h?addr=u:secret@h":                        "addr is HOST:PORT",
 		"redis://user:secret@h?prefix=" + strings.Repeat("x", 513): "at most 512",
 	} {
 		_, err := redisstore.Open(url, redisstore.Options{})

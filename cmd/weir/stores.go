@@ -40,20 +40,7 @@ func checkStore(text string, limits []weir.Limit) error {
 		return err
 	}
 	keep := u.maxTTL
-	switch {
-	case u.redis():
-		s, err := redisstore.Open(text, redisstore.Options{}) // connects when it is first needed
-		if errors.Is(err, fs.ErrNotExist) {
-			return nil // a certificate, which is where the store is used
-		}
-		if err != nil {
-			return err
-		}
-		keep = s.Caps().MaxKeep
-		if err := s.Close(); err != nil {
-			return err
-		}
-	case u.scheme == "dynamodb":
+	if u.scheme == "dynamodb" {
 		if _, err := dynamostore.New(dynamodb.New(dynamodb.Options{}), dynamostore.Options{Table: u.name, Prefix: u.params.Get("prefix"), MaxKeep: keep}); err != nil {
 			return err
 		}

@@ -1,6 +1,8 @@
 package main
 
 import (
+	"errors"
+	"io/fs"
 	"net/url"
 	"slices"
 	"strconv"
@@ -8,6 +10,8 @@ import (
 	"time"
 
 	"github.com/weirlabs/weir/boltstore"
+	"github.com/weirlabs/weir/cmd/weir/internal/diff"
+	"github.com/weirlabs/weir/redisstore"
 )
 
 // storeURL is a store's address, taken apart and checked.
@@ -48,16 +52,20 @@ func storeForms() string {
 	return strings.Join(forms[:last], ", ") + " and " + forms[last]
 }
 
-// parseStore reads a store's URL. An error is a usage error.
+// parseStore reads a store's URL. An error is a usage error, and shows nothing of
+// the URL that may be a password.
 func parseStore(text string) (storeURL, error) {
 	u := storeURL{text: text}
 	scheme, rest, found := strings.Cut(text, ":")
 	if !found {
-		return u, usage("--store memory:", "store %q has no scheme; there are %s", text, storeForms())
+		return u, usage("--store memory:", "the store has no scheme; there are %s", storeForms())
 	}
 	u.scheme = scheme
 	i := slices.IndexFunc(storeSchemes, func(s storeScheme) bool { return s.scheme == scheme })
-	if i < 0 {
+	switch {
+	case i < 0 && strings.Contains(scheme, "@"):
+		return u, usage("--store memory:", "the store's scheme is unknown; there are %s", storeForms())
+	case i < 0:
 		return u, usage("--store memory:", "store scheme %q is unknown; there are %s", scheme, storeForms())
 	}
 	if u.redis() {
@@ -65,16 +73,20 @@ func parseStore(text string) (storeURL, error) {
 	}
 	name, query, _ := strings.Cut(rest, "?")
 	u.name = name
+	switch {
+	case scheme == "memory" && name != "":
+		return u, usage("--store memory:", "store memory: has no name")
+	case strings.Contains(rest, "@") && (scheme == "dynamodb" && strings.Contains(name, "@") || strings.HasPrefix(name, "//")):
+		return u, usage("--store "+shellWord(scheme+":little-stage"), "store %s: has no user, no password and no host", scheme)
+	}
 	if err := u.parseParams(query, storeSchemes[i].params); err != nil {
 		return u, err
 	}
 	switch {
-	case scheme == "memory" && name != "":
-		return u, usage("--store memory:", "store memory: has no name, but got %q", name)
 	case scheme == "bolt" && name == "":
 		return u, usage("--store bolt:weir.db", "store bolt: names no file")
 	case scheme == "bolt" && strings.HasPrefix(name, "//"):
-		return u, usage("--store "+shellWord("bolt:"+strings.TrimLeft(name, "/")), "store bolt: is followed by the file itself, without //: bolt:weir.db here, bolt:/var/lib/weir.db anywhere")
+		return u, usage("--store "+shellWord("bolt:"+strings.TrimPrefix(name, "//")), "store bolt: is followed by the file itself, without //: bolt:weir.db here, bolt:/var/lib/weir.db anywhere")
 	case scheme == "dynamodb" && name == "":
 		return u, usage("--store dynamodb:little-stage", "store dynamodb: names no table")
 	}
@@ -87,12 +99,23 @@ func (u *storeURL) remote() bool { return u.scheme != "memory" && u.scheme != "b
 // redis reports whether the store is a Redis or Valkey of any kind.
 func (u *storeURL) redis() bool { return strings.HasPrefix(u.scheme, "redis") }
 
-// parseRedis finds the name under which a server may be shown to people. Errors
-// never show the URL, which may hold a password.
+// parseRedis finds the name under which a server may be shown to people. Whether the
+// files that the URL names are there is seen where the store is used.
 func (u *storeURL) parseRedis() error {
 	at, err := url.Parse(u.text)
 	if err != nil || at.Hostname() == "" {
 		return usage("--store "+u.scheme+"://localhost:6379", "store %s: cannot be read; write %s://[USER:PASSWORD@]HOST:6379, and %%XX for what is special in a password", u.scheme, u.scheme)
+	}
+	s, err := redisstore.Open(u.text, redisstore.Options{}) // connects when it is first needed
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+	case err != nil:
+		return errHint{errUsage{err}, "weir store check --help"} // without a parameter it could be what somebody else counts on
+	default:
+		u.maxTTL = s.Caps().MaxKeep
+		if err := s.Close(); err != nil {
+			return err
+		}
 	}
 	u.name = at.Host + at.Path
 	return nil
@@ -103,10 +126,13 @@ func (u *storeURL) parseParams(query string, known []string) error {
 	plain := "--store " + shellWord(u.scheme+":"+u.name)
 	params, err := url.ParseQuery(query)
 	if err != nil {
-		return usage(plain, "store %q: the parameters cannot be read: %w", u.text, err)
+		return usage(plain, "store %s: the parameters cannot be read; write %%XX for what is special in them", u.scheme)
 	}
 	for p, values := range params {
 		if !slices.Contains(known, p) {
+			if strings.Contains(p, "@") {
+				p = "..." // it may be half of a password
+			}
 			return usage(plain, "store %s: has no parameter %q; it has %s", u.scheme, p, strings.Join(known, ", "))
 		}
 		if len(values) > 1 {
@@ -142,12 +168,8 @@ func (u *storeURL) String() string {
 	return u.scheme + ":" + u.name
 }
 
-// flag is the store as it is typed again, with its parameters. The password of a
-// server is not shown: xxxxx stands in its place.
+// flag is the store as it is typed again, with its parameters, and with xxxxx in
+// place of a password.
 func (u *storeURL) flag() string {
-	text := u.text
-	if at, err := url.Parse(text); u.redis() && err == nil {
-		text = at.Redacted()
-	}
-	return "--store " + shellWord(text)
+	return "--store " + shellWord(diff.WithoutPassword(u.text))
 }

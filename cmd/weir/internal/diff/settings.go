@@ -58,25 +58,47 @@ func (c *comparer) settings(was, is *policy.Policy) {
 	set("name", operators, was.Name(), is.Name())
 }
 
-// WithoutPassword is a store's URL as others may see it: xxxxx in place of a password.
+// WithoutPassword is a store's URL as others may see it: xxxxx in place of a password,
+// and of the value of a parameter that no store has.
 func WithoutPassword(store string) string {
-	scheme, _, found := strings.Cut(store, "://")
-	if !found {
-		return store
+	place, params, _ := strings.Cut(store, "?")
+	if scheme, _, found := strings.Cut(place, "://"); found {
+		u, err := url.Parse(place)
+		if err != nil {
+			return scheme + "://..."
+		}
+		if _, both := u.User.Password(); u.User != nil && !both {
+			u.User = url.User("xxxxx") // a user alone is a password in the wrong place
+		}
+		place = u.Redacted()
 	}
-	u, err := url.Parse(store)
+	if params == "" {
+		return place
+	}
+	query, err := url.ParseQuery(params)
 	if err != nil {
-		return scheme + "://..."
+		return place + "?..."
 	}
-	query := u.Query()
-	for name := range query {
-		if strings.Contains(strings.ToLower(name), "password") {
-			query.Set(name, "xxxxx")
-			u.RawQuery = query.Encode()
+	for name, values := range query {
+		for i, v := range values {
+			shown := "xxxxx"
+			switch u, err := url.Parse(v); {
+			case name == "endpoint" && err == nil && u.Host != "":
+				shown = u.Redacted()
+			case slices.Contains(storeParams, name):
+				shown = v
+			}
+			if shown != v {
+				values[i] = shown
+				params = query.Encode()
+			}
 		}
 	}
-	return u.Redacted()
+	return place + "?" + params
 }
+
+// storeParams are the parameters of stores' URLs whose values anybody may see.
+var storeParams = []string{"addr", "ca", "cert", "create", "key", "master_set", "max_ttl", "one_by_one", "prefix", "region", "resend", "sync"}
 
 // versions says from when on new accounts have which version of a plan.
 func versions(p *policy.Policy) string {
