@@ -188,8 +188,11 @@ func (x *explained) write(c *common) error {
 	r := x.report()
 	w := &failing{to: c.stdout}
 	w.line("%s %s", r.Request.Method, x.question.attributes.Path)
-	if len(r.Request.Readings) > 0 && (len(r.Request.Readings) > 1 || r.Request.Readings[0] != r.Request.Path) {
-		w.line("  read as %s", strings.Join(r.Request.Readings, ", by other servers as "))
+	switch ways := r.Request.Readings; {
+	case len(ways) > 1:
+		w.line("  read as %s, by other servers as %s", ways[0], strings.Join(ways[1:], " or "))
+	case len(ways) == 1 && ways[0] != r.Request.Path:
+		w.line("  read as %s", ways[0])
 	}
 	w.line("  from %s", x.from(r))
 	w.line("  by   %s", x.caller(r))
