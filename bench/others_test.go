@@ -176,7 +176,8 @@ func onDisk(b *testing.B, r *report.Report) {
 	s.Rows = append(s.Rows, behind(b, limit, "10,000 keys, allowed", keys, measure.Zipf(keys), report.AtMost(1.5))...)
 	s.Rows = append(s.Rows, behind(b, limit, "100,000 keys in turn, allowed", 100_000, inTurn(100_000), nil)...)
 	s.Rows = append(s.Rows, behind(b, limit, "1,000,000 keys in turn, allowed", 1_000_000, inTurn(1_000_000), nil)...)
-	s.Rows = append(s.Rows, waiting(b, limit)...)
+	s.Rows = append(s.Rows, waiting(b, limit, "64 callers of a key each wait for the disk", 64)...)
+	s.Rows = append(s.Rows, waiting(b, limit, "64 callers of one key wait for the disk", 1)...)
 	r.Add(s)
 }
 
@@ -241,8 +242,8 @@ func useUp(b *testing.B, limiter *weir.Limiter, limit weir.Limit, keys []weir.Ke
 }
 
 // waiting measures a store whose callers wait for the disk.
-func waiting(b *testing.B, limit weir.Limit) []report.Row {
-	made := inproc.WeirKeys(inproc.Keys(64))
+func waiting(b *testing.B, limit weir.Limit, what string, keys int) []report.Row {
+	made := inproc.WeirKeys(inproc.Keys(keys))
 	ctx := context.Background()
 	always, err := boltstore.Open(filepath.Join(b.TempDir(), "weir.db"), boltstore.Options{Sync: boltstore.SyncAlways})
 	if err != nil {
@@ -261,7 +262,7 @@ func waiting(b *testing.B, limit weir.Limit) []report.Row {
 			wg.Go(func() {
 				mine := int64(0)
 				for time.Since(began) < 5**turn {
-					if d, err := limiter.Take(ctx, weir.Op{Limit: limit, Key: made[n]}); err != nil || !d.Allowed {
+					if d, err := limiter.Take(ctx, weir.Op{Limit: limit, Key: made[n%keys]}); err != nil || !d.Allowed {
 						b.Errorf("sync=always: %+v, %v", d, err)
 						return
 					}
@@ -277,7 +278,7 @@ func waiting(b *testing.B, limit weir.Limit) []report.Row {
 		shared.add(float64(takes)/float64(2*max(always.Stats().Commits-before, 1)), c)
 		rate.add(float64(takes)/time.Since(began).Seconds(), c)
 	}
-	row := shared.row("64 callers wait for the disk", "boltstore, sync=always", "takes a wait")
+	row := shared.row(what, "boltstore, sync=always", "takes a wait")
 	row.Bar = report.AtLeast(20)
-	return []report.Row{row, rate.row("64 callers wait for the disk", "boltstore, sync=always", "/s")}
+	return []report.Row{row, rate.row(what, "boltstore, sync=always", "/s")}
 }
