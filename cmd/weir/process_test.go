@@ -407,3 +407,53 @@ func TestDemoKeepsServing(t *testing.T) {
 		t.Errorf("stdout: %v, %d scenarios", err, len(doc.Scenarios))
 	}
 }
+
+// TestReadersOfTheProxyMayEnd: who reads what a proxy says may end, at once or after
+// the first line, and the proxy goes on; another command ends as all programs do.
+func TestReadersOfTheProxyMayEnd(t *testing.T) {
+	up := newRecorder(t, nil)
+	gone := func() *os.File {
+		r, w, err := os.Pipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Close()
+		t.Cleanup(func() { w.Close() })
+		return w
+	}
+	p := exec.Command("weir", "proxy", "--to", up.URL, "--limit", "2/h burst 2", "--listen", "127.0.0.1:0", "--store", "memory:")
+	p.Stdout = gone() // of the equivalent policy
+	pipe, err := p.StderrPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := p.Start(); err != nil {
+		t.Fatal(err)
+	}
+	first, err := bufio.NewReader(pipe).ReadString('\n')
+	pipe.Close()
+	url, found := strings.CutPrefix(strings.TrimSpace(first), "weir: listening on ")
+	if err != nil || !found {
+		t.Errorf("first line %q, %v", first, err)
+	}
+	got := map[int]int{}
+	for range 4 { // a refusal is said
+		if res, err := http.Get(url + "/"); err == nil {
+			got[res.StatusCode]++
+			res.Body.Close()
+		}
+	}
+	if got[200] != 2 || got[429] != 2 {
+		t.Errorf("answers %v, want 2 and 2", got)
+	}
+	_ = p.Process.Signal(syscall.SIGTERM)
+	if err := p.Wait(); err != nil {
+		t.Errorf("SIGTERM: %v, want exit 0", err)
+	}
+
+	help := exec.Command("weir", "help")
+	help.Stdout = gone()
+	if err := help.Run(); err == nil || help.ProcessState.Sys().(syscall.WaitStatus).Signal() != syscall.SIGPIPE {
+		t.Errorf("weir help, with nobody who reads: %v, want an end by SIGPIPE", err)
+	}
+}

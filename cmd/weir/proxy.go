@@ -70,6 +70,8 @@ for what a caller has used.
 }
 
 func runProxy(cmd *cobra.Command, c *common, f *proxyFlags) (err error) {
+	// Who reads the log may end; the service goes on.
+	signal.Ignore(syscall.SIGPIPE)
 	term, stop := signal.NotifyContext(cmd.Context(), syscall.SIGTERM)
 	defer stop()
 	// A second SIGTERM ends at once. Draining begins, and is said, only when that
@@ -167,7 +169,7 @@ func runProxy(cmd *cobra.Command, c *common, f *proxyFlags) (err error) {
 	}
 
 	if equivalent != nil {
-		if _, err := c.stdout.Write(equivalent); err != nil {
+		if _, err := c.stdout.Write(equivalent); err != nil && !errors.Is(err, syscall.EPIPE) {
 			return fmt.Errorf("the equivalent policy cannot be written: %w", err)
 		}
 	}
