@@ -101,7 +101,9 @@ func refusal(text string) string {
 	case strings.Contains(text, "DB index is out of range"):
 		return "the server has fewer databases than the number in redis://HOST/NUMBER; give a lower one, or none and a prefix"
 	case strings.Contains(text, "unknown command"):
-		return "the server has no scripts, which this store needs; use Redis 5 or newer, or Valkey"
+		return "the server has no scripts, which this store needs; use Redis 5 or newer, or Valkey, and of a Sentinel add master_set=NAME to its URL: redis-cli -h HOST -p PORT SENTINEL MASTERS lists the names"
+	case strings.Contains(text, "No such master"):
+		return "the Sentinel knows no primary by the name of master_set; the names that it knows: redis-cli -h HOST -p PORT SENTINEL MASTERS"
 	case strings.Contains(text, tooMany):
 		return "another program, or somebody by hand, has written thousands of fields to an item; remove them"
 	case spoils(text):
@@ -139,6 +141,7 @@ func (s *Store) explain(what string, err error) error {
 		err = sent.error
 	}
 	if answer := answered(err); answer != nil {
+		err = withoutArgs{err}
 		if remedy := cmp.Or(s.denied(what, answer.Error()), refusal(answer.Error())); remedy != "" {
 			err = fmt.Errorf("%s (%w)", remedy, err)
 		}
@@ -183,6 +186,17 @@ func (s *Store) explainWrite(what string, err error) error {
 type notSent struct{ error }
 
 func (e notSent) Unwrap() error { return e.error }
+
+// withoutArgs is a server's error without the arguments that it repeats of a command
+// that it doesn't know: a key is among them.
+type withoutArgs struct{ error }
+
+func (e withoutArgs) Error() string {
+	text, _, _ := strings.Cut(e.error.Error(), ", with args beginning with")
+	return text
+}
+
+func (e withoutArgs) Unwrap() error { return e.error }
 
 // sentinelsOwn marks what a Sentinel has answered, and no server.
 type sentinelsOwn struct{ error }

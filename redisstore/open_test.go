@@ -111,6 +111,15 @@ func TestDatabaseThatIsNone(t *testing.T) {
 	refused(t, try(open(t, "redis://"+b.server.Addr+"/99"), b.key, write(put(b.t, 1))), "fewer databases", "prefix")
 }
 
+// What to type is said where a Sentinel is taken for a server, or asked for another name.
+func TestSentinelWithoutItsName(t *testing.T) {
+	s := redistest.StartSentinel(t)
+	b := newBench(t)
+	for _, params := range []string{"", "?master_set=" + s.Name + "x"} {
+		refused(t, try(open(t, "redis://"+s.Addr+params), b.key, write(put(b.t, 1))), "master_set", "SENTINEL MASTERS")
+	}
+}
+
 // A Sentinel that wants a password is asked with that of the servers.
 func TestSentinelWithPassword(t *testing.T) {
 	s := redistest.StartSentinel(t)

@@ -135,12 +135,7 @@ func callerArgs(most int, try string) cobra.PositionalArgs {
 		if _, ok := weir.ParseKey(args[0]); ok {
 			return nil
 		}
-		kind, id, both := strings.Cut(args[0], "#")
-		near := weir.NewKey(kind, id)
-		if !both {
-			near = weir.NewKey("account", args[0])
-		}
-		if near.Valid() {
+		if near, ok := weir.ParseKey(nearKey(args[0])); ok {
 			try = ofAnother(cmd)(near.String())
 		}
 		if len(args[0]) > weir.MaxKey {
@@ -148,6 +143,29 @@ func callerArgs(most int, try string) cobra.PositionalArgs {
 		}
 		return usage(try, "%q is not the key of a caller; keys are KIND#ID, and bytes other than letters, digits and -_.@: are written %%XX", args[0])
 	}
+}
+
+// nearKey is the text of the key that somebody meant who did not escape it: parts begin
+// with a KIND# and those that are right stay. An id alone is an account's.
+func nearKey(text string) string {
+	var parts []string
+	for part := range strings.SplitSeq(text, "|") {
+		if last := len(parts) - 1; last < 0 || strings.Contains(part, "#") {
+			parts = append(parts, part)
+		} else {
+			parts[last] += "|" + part
+		}
+	}
+	for i, part := range parts {
+		kind, id, both := strings.Cut(part, "#")
+		if !both {
+			kind, id = "account", part
+		}
+		if _, ok := weir.ParseKey(part); !ok {
+			parts[i] = weir.NewKey(kind, id).String()
+		}
+	}
+	return strings.Join(parts, "|")
 }
 
 // withCounters opens what the keys commands look at.
@@ -274,16 +292,22 @@ func (k *counters) noLimit(key weir.Key) error {
 	return errHint{errNo{fmt.Errorf("no limit of %s counts on %s; its limits are by %s", k.file, key, strings.Join(by, "; ")), false}, "weir store ls"}
 }
 
-// nothing says that a key has used nothing.
-func (k *counters) nothing(key weir.Key, rows []keyUsage) error {
-	var names []string
-	for _, r := range rows {
-		if !slices.Contains(names, r.Name) {
-			names = append(names, r.Name)
+// nothing says that a key has used nothing of some limits, though of others.
+func (k *counters) nothing(key weir.Key, rows []keyUsage, others ...keyUsage) error {
+	names := func(rows []keyUsage) string {
+		var names []string
+		for _, r := range rows {
+			if !slices.Contains(names, r.Name) {
+				names = append(names, r.Name)
+			}
 		}
+		return strings.Join(names, ", ")
+	}
+	if len(others) > 0 {
+		return errHint{errNo{fmt.Errorf("%s has used nothing of %s on %s, but some of %s", key, names(rows), k.store, names(others)), false}, "weir keys get '" + key.String() + "'"}
 	}
 	kind, _, _ := strings.Cut(key.String(), "#")
-	return errHint{errNo{fmt.Errorf("%s has used nothing of %s on %s", key, strings.Join(names, ", "), k.store), false}, "weir store ls '" + kind + "#'"}
+	return errHint{errNo{fmt.Errorf("%s has used nothing of %s on %s", key, names(rows), k.store), false}, "weir store ls '" + kind + "#'"}
 }
 
 func keysTop(ctx context.Context, c *common, k *counters, prefix string, most int) error {
@@ -319,8 +343,10 @@ func keysReset(ctx context.Context, c *common, k *counters, caller string, name 
 	if len(rows) == 0 {
 		return k.noLimit(key)
 	}
+	var others []keyUsage // that are in use, beside the one that is named
 	if len(name) == 1 {
 		all := rows
+		others = slices.DeleteFunc(slices.Clone(rows), func(r keyUsage) bool { return !r.inUse() || r.Name == name[0] })
 		rows = slices.DeleteFunc(slices.Clone(rows), func(r keyUsage) bool { return r.Name != name[0] })
 		if len(rows) == 0 {
 			return errHint{errNo{fmt.Errorf("%s has no limit %s in %s", caller, name[0], k.file), false}, "weir keys reset '" + caller + "' " + all[0].Name}
@@ -328,7 +354,7 @@ func keysReset(ctx context.Context, c *common, k *counters, caller string, name 
 	}
 	used := slices.DeleteFunc(slices.Clone(rows), func(r keyUsage) bool { return !r.inUse() })
 	if len(used) == 0 {
-		return k.nothing(key, rows)
+		return k.nothing(key, rows, others...)
 	}
 	if !dryRun {
 		var limits []weir.Limit

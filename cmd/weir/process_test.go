@@ -355,6 +355,17 @@ func TestLongPeriodsOutlastARestart(t *testing.T) {
 	if res, _ := do(t, "GET", two.url+"/"); res.StatusCode != 429 {
 		t.Errorf("after a restart: %d, want 429", res.StatusCode)
 	}
+	for text, want := range map[string]string{"0.001/s burst 100": "takes 27h47m0s to fill again", "10/s burst 20": ""} {
+		p := startWeir(t, nil, "proxy", "--to", up.URL, "--limit", text, "--listen", "127.0.0.1:0")
+		if want != "" {
+			if l := p.line("no store is named"); !strings.Contains(l, want) || !strings.Contains(l, "--store bolt:weir.db") {
+				t.Errorf("%s: it says %q", text, l)
+			}
+		} else if p.line("try: "); strings.Contains(p.log(), "no store is named") {
+			t.Errorf("%s: it says %q", text, p.log())
+		}
+		p.end(syscall.SIGTERM)
+	}
 	for text, want := range map[string]string{"10/s burst 20": "memory:", "quota 5/59m": "memory:", "quota 5/60m": "bolt:weir.db", "100/d": "bolt:weir.db", "sliding 5/hour": "bolt:weir.db"} {
 		q, _, err := policy.FromLimit(text, "ip")
 		if err != nil {

@@ -11,6 +11,7 @@ import (
 	"os/signal"
 	"sync"
 	"syscall"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -187,6 +188,9 @@ func runProxy(cmd *cobra.Command, c *common, f *proxyFlags) (err error) {
 	c.say("forwarding to %s, counting on %s", f.to, store.url.String())
 	if !because.IsZero() {
 		c.say("no store is named, and the limit %s (%s) has a long period: its counts are kept in weir.db, in this folder, and outlast a restart; processes that share limits need one store, as in --store redis://HOST:6379", because.Name(), because)
+	}
+	if l, slow := slowBucket(p.Limits()); slow && c.store == "" && p.Store() == "" && store.url.scheme == "memory" {
+		c.say("no store is named, and the limit %s (%s) takes %s to fill again: its counts are kept in memory, and a restart gives everybody the whole burst; they outlast it with --store bolt:weir.db", l.Name(), l, l.Horizon().Round(time.Minute))
 	}
 	for _, h := range hints {
 		c.say("%s", h)

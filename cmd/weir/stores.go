@@ -10,6 +10,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -311,6 +312,16 @@ func (b bounded) Caps() weir.Caps {
 // longPeriod is from which period on a limit deserves a store that survives a
 // restart.
 const longPeriod = time.Hour
+
+// slowBucket is the first bucket that takes so long to fill that a restart gives
+// much back.
+func slowBucket(limits []weir.Limit) (weir.Limit, bool) {
+	i := slices.IndexFunc(limits, func(l weir.Limit) bool { return l.IsBucket() && l.Horizon() >= longPeriod })
+	if i < 0 {
+		return weir.Limit{}, false
+	}
+	return limits[i], true
+}
 
 // defaultStore is the store of a policy that names none, and the first limit
 // for whose long period it is a file.
