@@ -185,7 +185,7 @@ func (s suite) noRoom(t *testing.T) {
 	l := s.listing(t)
 	for _, max := range []int{0, -1} {
 		if keys, next, err := l.ListKeys(context.Background(), "", "", max); err == nil {
-			t.Errorf("a page of %d keys: %v, %q", max, keys, next)
+			t.Errorf("a page of at most %d keys must be an error, and is %v, %q", max, keys, next)
 		}
 	}
 }
