@@ -21,8 +21,22 @@ func newStore(c *common) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "store",
 		Short: "Make and examine the store itself",
-		Args:  noArgs,
-		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+		Long: `Make and examine the store itself. A store is named by a URL, in --store or in
+store: of the policy:
+
+  memory:                       until the process ends
+  bolt:FILE                     a file, of one process at a time; sync=interval, sync=always
+  redis://USER:PASSWORD@HOST:PORT/DB
+                                one server; resend=true, one_by_one=true
+  redis://SENTINEL              behind Sentinels: master_set=NAME, addr=HOST:PORT of others
+  redis+cluster://HOST          a cluster: addr=HOST:PORT of other nodes
+  rediss://, rediss+cluster://  with TLS: ca=FILE, cert=FILE, key=FILE
+  dynamodb:TABLE                region=R, endpoint=URL, create=true
+
+All take prefix=P, for several programs on one store, and max_ttl=24h, the longest
+period that the store may be asked to keep: 'redis://HOST?prefix=P&max_ttl=24h'.`,
+		Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.AddCommand(newStoreCreate(c), newStoreCheck(c), newStoreCompact(c), newStoreLs(c))
 	return cmd
@@ -133,7 +147,7 @@ func newStoreCheck(c *common) *cobra.Command {
 		Short: "Look whether the store can keep limits, and whether a file is whole",
 		Long: `Look whether a store can keep limits. Of DynamoDB: the table's key, its time to
 live, its replication. Of Redis: a trial of all that deciding needs, and the
-eviction policy of every node. Of a bolt: file, which no process may hold: every
+eviction policy of every node; what could not be looked at is a warning too. Of a bolt: file, which no process may hold: every
 page and every item, and what can still be read of a damaged one.
 ` + fmt.Sprintf(exitHelp, "the file is damaged, or the store cannot keep limits well"),
 		Example: `  weir store check --store bolt:weir.db
