@@ -26,7 +26,7 @@ type Options struct {
 	// MaxBytes bounds the memory of items and keys, approximately. The default
 	// is 512 MiB.
 	MaxBytes int64
-	// Now is the time in Unix nanoseconds. It must be safe for concurrent use.
+	// Now is the time in Unix nanoseconds, 0 or more. It must be safe for concurrent use.
 	// The default is the wall clock at start, moved on by the monotonic clock.
 	Now func() int64
 	// Lost, if set, is called when items are dropped that still held something,
