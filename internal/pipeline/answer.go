@@ -9,13 +9,7 @@ import (
 
 // answer ends a take's wait. Nobody but its caller may look at it then. The
 // caller of answer holds the lane's lock.
-func (t *take) answer() {
-	if t.of != nil {
-		t.of.heard(t)
-		return
-	}
-	t.done <- struct{}{}
-}
+func (t *take) answer() { t.done <- struct{}{} }
 
 // present drops the takes whose callers have gone before anything was taken.
 func (l *lane) present(pending []*take) []*take {
@@ -45,19 +39,17 @@ func here(pending []*take) []*take {
 // for callers who have gone is given back. The rest waits on.
 func (s *service) allow(state *plan.Cells) {
 	s.later = append(s.later[:0], s.batch.totals...)
-	back, parts := s.allowed(state)
+	back := s.allowed(state)
 	s.pending = append(s.pending[:0], s.batch.rest...)
 	for _, u := range back {
 		s.p.change(s.l, u)
 	}
-	for _, t := range parts {
-		s.p.enter(s.l, t, s.p.clock())
-	}
 }
 
-func (s *service) allowed(state *plan.Cells) (back []*update, parts []*take) {
+func (s *service) allowed(state *plan.Cells) (back []*update) {
 	s.l.mu.Lock()
 	defer s.l.mu.Unlock()
+	s.l.behind = len(s.l.takes)
 	for i := range s.later {
 		if m := &s.later[i]; m.notice != 0 {
 			if m.hears = s.hears(m.spec); m.hears == nil {
@@ -68,11 +60,10 @@ func (s *service) allowed(state *plan.Cells) (back []*update, parts []*take) {
 	for _, t := range s.batch.fits {
 		for i := range t.asks {
 			a := &t.asks[i]
-			if t.apart&(1<<i) != 0 {
-				continue
-			}
 			if !t.verdicts[i].OK {
-				s.without(state, a, &t.verdicts[i])
+				if a.Err == nil {
+					s.without(state, a, &t.verdicts[i])
+				}
 				continue
 			}
 			v := a.Spec.Look(state, s.now, a.Cost)
@@ -91,13 +82,10 @@ func (s *service) allowed(state *plan.Cells) (back []*update, parts []*take) {
 		}
 		if t.left {
 			back = append(back, giveBack(t))
-		} else if t.apart != 0 {
-			parts = append(parts, t.split()...)
-			continue
 		}
 		t.answer()
 	}
-	return back, parts
+	return back
 }
 
 // without brings up to date the verdict of a shadow that the write went without:
@@ -179,17 +167,13 @@ func (s *service) refuse() {
 	}
 	s.l.mu.Lock()
 	defer s.l.mu.Unlock()
+	s.l.behind = len(s.l.takes)
 	for _, t := range s.pending {
 		if len(rest) > 0 && rest[0] == t {
 			rest = rest[1:]
 			continue
 		}
 		t.look(&s.known, s.now)
-		for i := range t.asks {
-			if t.apart&(1<<i) != 0 {
-				t.verdicts[i] = unseen(&t.asks[i])
-			}
-		}
 		t.answer()
 	}
 	s.pending = append(s.pending[:0], s.batch.rest...)

@@ -61,8 +61,8 @@ func (b *batch) judge(pending []*take, known *plan.Cells, now int64, most int, f
 		for i := range t.asks {
 			a := &t.asks[i]
 			if a.Shadow {
-				if t.without(i) {
-					continue
+				if t.shed&(1<<i) != 0 {
+					continue // it was refused once in this call, or can't be asked with the rest
 				}
 				if t.verdicts[i] = a.Spec.Look(&b.scratch, now, a.Cost); !t.verdicts[i].OK {
 					b.lack(a, fresh)
@@ -83,7 +83,7 @@ func (b *batch) judge(pending []*take, known *plan.Cells, now int64, most int, f
 // planned, and none when it arrives.
 func (t *take) sheds(state *plan.Cells, now int64) (news bool) {
 	for i := range t.asks {
-		if a := &t.asks[i]; a.Shadow && !t.without(i) {
+		if a := &t.asks[i]; a.Shadow && t.shed&(1<<i) == 0 {
 			if v := a.Spec.Look(state, now, a.Cost); !v.OK {
 				t.verdicts[i], news = v, true
 				t.shed |= 1 << i

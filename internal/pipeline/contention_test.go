@@ -149,3 +149,32 @@ func TestHoveringBucket(t *testing.T) {
 		}
 	})
 }
+
+// An item that the store finds too busy, that then takes a write, and is too busy again
+// within one call.
+func TestTooBusyAgain(t *testing.T) {
+	inBubble(t, Options{Deadline: 16 * time.Millisecond}, func(b *bench) {
+		s := spec(b.T, "q", "quota 100/d")
+		b.must(key("a"), s, 1)
+		n := 0
+		b.store.lost = func(int, []plan.Write) error {
+			switch n++; n {
+			case 1, 3:
+				return errThrottled
+			case 2: // somebody resets it, so that the write does not hold
+				b.store.mu.Lock()
+				delete(b.store.by, key("a"))
+				b.store.mu.Unlock()
+			}
+			return nil
+		}
+		for range 20 {
+			if _, err := b.ask(key("a"), s, 1); err != nil && !errors.Is(err, errThrottled) {
+				b.Error(err)
+			}
+		}
+		if n < 3 {
+			b.Errorf("%d trips", n)
+		}
+	})
+}

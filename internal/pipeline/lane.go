@@ -34,6 +34,7 @@ type lane struct {
 	gap     time.Duration // 0 until the store found the item too busy
 	vain    bool          // the last write found nothing left for anybody
 	idle    time.Duration // 0 until that has happened twice
+	behind  int           // takes that waited when the last ones were answered
 	crowd   crowd
 	until   int64 // the store's time until which it then waits
 }
@@ -50,12 +51,7 @@ type take struct {
 	left     bool          // the caller has gone: what is taken is given back
 	sent     bool          // it has left the queue
 	why      error         // what has held it up since
-	shed     uint64        // by place, of which a call has no more than 64, the shadows that the store was seen to have no room for
-	apart    uint64        // and those that go by themselves
-	parts    []*take       // these, when the rest is decided
-	unheard  int           // of parts, those without an answer
-	of       *take         // the one that this is a part of
-	place    int           // in that
+	shed     uint64        // by place, of which a call has no more than 64, the shadows that stay out of further writes
 
 	alarm *time.Timer   // that has ring called at a time, or had; see wait
 	rings time.Duration // when that is; 0 when it was heard
@@ -195,9 +191,6 @@ func (p *Pipeline) leave(ctx context.Context, l *lane, t *take, keep bool) (answ
 		return true, nil
 	default:
 	}
-	if t.decided() {
-		return true, nil
-	}
 	t.gone = true
 	if gone != nil {
 		t.left = true
@@ -245,9 +238,6 @@ func (e *Late) Arrive(ctx context.Context, back bool) ([]plan.Verdict, error) {
 		select {
 		case <-t.done:
 		default:
-			if t.decided() {
-				break
-			}
 			t.left = back
 			return nil, fmt.Errorf("%w: %w", e.p.o.Errors.OutcomeUnknown, ctx.Err())
 		}
@@ -360,7 +350,7 @@ func (l *lane) remember(state *plan.Cells, t *outcome) {
 func (l *lane) slow(p *Pipeline, again bool) time.Duration {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if !again {
+	if !again || l.gap == 0 { // others have got through since
 		first := p.throttled()
 		l.gap = min(2*max(l.gap, first), max(first, p.o.Deadline/2), maxGap)
 	}

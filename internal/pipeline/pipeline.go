@@ -137,8 +137,8 @@ type Ask struct {
 	Cost   int64
 	Shadow bool // refuses nothing
 
-	// Err is why nobody knows what became of a shadow, where only that is not known.
-	// Its verdict is then Unseen. It is set before Take returns.
+	// Err is why a shadow was not asked, where all else was decided without it: its
+	// verdict says nothing then. It is set before Take returns.
 	Err error
 }
 
@@ -206,7 +206,7 @@ func (p *Pipeline) take(ctx context.Context, asks []Ask, verdicts []plan.Verdict
 // and whose value of done was received.
 func (p *Pipeline) forget(t *take) {
 	t.ctx, t.asks, t.verdicts, t.ask = nil, nil, nil, [1]Ask{}
-	t.refused, t.sent, t.why, t.shed, t.apart, t.parts = false, false, nil, 0, 0, nil
+	t.refused, t.sent, t.why, t.shed = false, false, nil, 0
 	p.takes.Put(t)
 }
 

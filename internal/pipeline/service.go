@@ -29,7 +29,7 @@ type service struct {
 	busy    bool            // the store has found the item too busy
 	most    int             // takes in one write
 	vain    int             // writes that did not hold, one after the other
-	missed  int             // and those that only showed that a shadow has no room
+	missed  int             // and those that may have failed by a shadow only
 	spoiled bool            // one of the takes is of what can't be read
 	write   [2]plan.Write   // what is offered: the first offered of them
 	offered int
@@ -176,6 +176,7 @@ func (s *service) got(at int64, applied bool, err error) bool {
 	}
 	l.calm(p, applied)
 	s.known, s.next = s.next, s.known
+	planned := s.now
 	s.now, s.fresh = at, true
 	switch {
 	case applied:
@@ -185,12 +186,8 @@ func (s *service) got(at int64, applied bool, err error) bool {
 		}
 		s.tidy(s.batch.fits[0].asks, true)
 		s.allow(&s.known)
-	case s.missed >= patience-1 && s.part():
-		s.vain, s.missed = 0, 0 // those were with shadows
-	case s.sheds(): // and nothing is said of what else was asked
-		s.missed++
+	case s.loses(planned) || s.sheds(): // and nothing is said of what else was asked
 	default:
-		s.missed++
 		if s.vain++; s.vain >= patience {
 			s.most = 1 // others want the rest too: one may get what all together don't
 		}
@@ -199,17 +196,35 @@ func (s *service) got(at int64, applied bool, err error) bool {
 	return true
 }
 
-// readable finds out which takes are of what another program has spoiled, after a
-// write of which surely nothing was applied, and reports whether to go on with others.
-// The store does not always say which field it is: those that are alone in a write
-// are told of it, with all that ask for the same.
+// readable goes on after a write that failed by what another program has spoiled, and
+// of which surely nothing was applied: without the shadows of whose limits it is, or the
+// takes. Where the store does not say which field it is, all shadows stay out, and then
+// the takes go one by one, until the one is found that fails. It reports false of any
+// other error.
 func (s *service) readable(err error) bool {
-	if !errors.As(err, new(*plan.SpoiledError)) || errors.Is(err, s.p.o.Errors.OutcomeUnknown) {
+	if err == nil || errors.Is(err, s.p.o.Errors.OutcomeUnknown) {
 		return false
 	}
-	switch fits := s.batch.fits; {
-	case s.part():
-	case len(fits) > 1:
+	var e *plan.SpoiledError
+	if !errors.As(err, &e) {
+		return false
+	}
+	var fields []plan.Field
+	for _, text := range append([]string{e.Field}, e.More...) {
+		if f, ok := plan.ParseField(text); ok {
+			fields = append(fields, f)
+		}
+	}
+	owns := func(a *Ask) bool { return slices.ContainsFunc(fields, a.Spec.Owns) }
+	with := func(t *take) bool {
+		return slices.ContainsFunc(t.asks, func(a Ask) bool { return !a.Shadow && owns(&a) })
+	}
+	switch {
+	case s.lose(err, func(a *Ask) bool { return len(fields) == 0 || owns(a) }):
+	case slices.ContainsFunc(s.batch.fits, with):
+		s.failThose(err, with)
+	case s.lose(err, func(*Ask) bool { return true }):
+	case len(s.batch.fits) > 1:
 		s.spoiled, s.most = true, 1
 	default:
 		s.failAlike(err)
@@ -217,23 +232,58 @@ func (s *service) readable(err error) bool {
 	return true
 }
 
+// lose has shadows that rode in the last write stay out of all further ones, those of
+// which says so, and reports whether there were any. They are not counted.
+func (s *service) lose(why error, which func(*Ask) bool) (any bool) {
+	for _, t := range s.batch.fits {
+		for i := range t.asks {
+			if a := &t.asks[i]; a.Shadow && len(t.asks) > 1 && t.verdicts[i].OK && t.shed&(1<<i) == 0 && which(a) {
+				t.shed |= 1 << i
+				t.verdicts[i], a.Err, any = unseen(a), why, true
+			}
+		}
+	}
+	return any
+}
+
+// loses is lose after a write that did not hold, once there were some: of the shadows
+// whose own guards did not, by the state that the write was planned by and the one that
+// it has met; after some more, of all. They must keep nobody else from coming through.
+func (s *service) loses(planned int64) bool {
+	if s.missed++; s.missed < patience {
+		return false
+	}
+	var w plan.Write
+	return s.lose(s.p.o.Errors.Busy, func(a *Ask) bool {
+		w.Reset()
+		return s.missed >= 2*patience || !a.Spec.Plan(&s.next, planned, a.Cost, &w).OK || !w.Holds(&s.known, s.now)
+	})
+}
+
 // failAlike answers the one take of the last write, and all that ask for the same
 // limits. The others have tries of their own, together again.
 func (s *service) failAlike(err error) {
-	one := s.batch.fits[0]
+	if one := s.batch.fits[0]; slices.Contains(s.pending, one) { // or its caller has left
+		s.failThose(err, func(t *take) bool {
+			return slices.EqualFunc(t.asks, one.asks, func(a, b Ask) bool { return a.Spec.Alike(b.Spec) })
+		})
+	}
+	s.vain, s.missed, s.spoiled, s.most = 0, 0, false, maxBatch
+}
+
+// failThose answers some takes.
+func (s *service) failThose(err error, which func(*take) bool) {
 	var failed []*take
-	rest := s.batch.rest[:0]
-	here := slices.Contains(s.pending, one) // or its caller has left
+	rest := s.pending[:0]
 	for _, t := range s.pending {
-		if here && slices.EqualFunc(t.asks, one.asks, func(a, b Ask) bool { return a.Spec.Alike(b.Spec) }) {
+		if which(t) {
 			failed = append(failed, t)
 		} else {
 			rest = append(rest, t)
 		}
 	}
+	s.pending = rest
 	s.p.fail(s.l, failed, err)
-	s.batch.rest, s.pending = rest, append(s.pending[:0], rest...)
-	s.vain, s.missed, s.spoiled, s.most = 0, 0, false, maxBatch
 }
 
 // sheds is that of all takes without an answer.

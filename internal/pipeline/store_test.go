@@ -165,7 +165,6 @@ func inBubbleOn(t *testing.T, o Options, as func(*items) Applier, test func(b *b
 		b.Pipeline = New(o)
 		b.asked.Store(true) // the first call's longer deadline has its own test
 		test(b)
-		<-time.After(maxGather) // for a crowd that does not come back
 	})
 }
 

@@ -149,11 +149,11 @@ func (p *Pipeline) goOn(l *lane, began time.Duration, takes int) bool {
 	l.next = began + l.gap
 	if takes > 1 {
 		l.next = max(l.next, began+p.o.Gap) // a crowd: the next write will be fuller for it
-		if p.gatherer == nil && p.o.Gap == 0 {
-			l.crowd.expect(takes+len(l.takes), p.clock()-began)
+		if p.gatherer == nil && p.o.Gap == 0 && len(l.takes) > 0 {
+			l.crowd.expect(takes+l.behind, p.clock()-began)
 		}
 	}
-	if len(l.takes) == 0 && len(l.updates) == 0 && l.crowd.size == 0 {
+	if len(l.takes) == 0 && len(l.updates) == 0 {
 		l.running = false
 		l.mu.Unlock()
 		l.put()
