@@ -5,6 +5,11 @@ import "github.com/weirlabs/weir/internal/plan"
 // Key names an item: the caller, or a caller together with a resource. Limits
 // that are taken from one Key in one call share one write. The zero Key is
 // invalid. Keys are values: prepare them once where the caller is known.
+//
+//	func (k Key) String() string // the text under which a store keeps the item
+//	func (k Key) Hash() uint64   // of the text; it differs from process to process
+//	func (k Key) Valid() bool    // whether it is not empty, and at most MaxKey bytes long
+//	func (k Key) Parts() int     // how many kind#id pairs it has
 type Key = plan.Key
 
 // MaxKey is the longest key that a Limiter accepts, in bytes of its text.

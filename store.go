@@ -12,19 +12,61 @@ import (
 // The vocabulary in which a [Limiter] speaks to a [Store]. Only who writes a
 // store needs it; see docs/adding-a-store.md and package storetest.
 type (
-	// Write is one guarded update of one item.
+	// Write is one guarded update of one item: if every guard holds on the item as
+	// it was before, every action happens.
+	//
+	//	If    []Cond        // the guards
+	//	Do    []Act         // the actions, on different fields
+	//	Nonce uint64        // names this very write, where replies may be lost; 0 is none
+	//	Keep  time.Duration // the item may be deleted when nothing was written for so long
+	//
+	//	func (w *Write) Holds(c *Cells, now int64) bool // whether every guard holds; now is the store's, in Unix ns
+	//	func (w *Write) Apply(c *Cells, now int64)      // performs the actions, without looking at the guards
 	Write = plan.Write
-	// Cond is one guard of a Write.
+	// Cond is one guard of a Write: a field compared with a value.
+	//
+	//	Field    Field
+	//	Value    int64
+	//	Cmp      Cmp  // AtMost, Above, AtLeast or Equal
+	//	OrAbsent bool // an absent field satisfies the guard; without it, it never does
+	//	Rel      bool // Value is relative to the store's now
 	Cond = plan.Cond
-	// Act is one change that a Write makes.
+	// Act is one change that a Write makes. Sums stay at the ends of an int64.
+	//
+	//	Field Field
+	//	Value int64
+	//	Do    Do   // Put, Add or Remove
+	//	Rel   bool // Value is relative to the store's now; of Put only
 	Act = plan.Act
-	// Cells is the state of one item.
+	// Cells is the state of one item: a map from fields to values. The zero value is
+	// an item without fields. It is not safe for concurrent use.
+	//
+	//	func (c *Cells) Get(f Field) (int64, bool) // the value of a field, and whether the item has it
+	//	func (c *Cells) Set(f Field, v int64)      // gives a field a value
+	//	func (c *Cells) Drop(f Field)              // removes a field
+	//	func (c *Cells) All() iter.Seq[Slot]       // every field with its value, in no particular order
+	//	func (c *Cells) Empty() bool               // whether there is no field
+	//	func (c *Cells) Reset()                    // removes all fields, and keeps the memory
+	//	func (c *Cells) CopyFrom(o *Cells)         // makes c an independent copy of o
 	Cells = plan.Cells
-	// Field names one integer of an item; Field.Text is its name in a store.
+	// Field names one integer of an item. It is comparable, and its numbers mean
+	// something in this process only: a store writes its text.
+	//
+	//	Kind Kind // Clock in a guard on the store's now; otherwise no concern of a store
+	//
+	//	func (f Field) Text() string // its name in a store, such as "orders.c"; ParseField is the inverse
 	Field = plan.Field
 	// Slot is a Field with its value.
+	//
+	//	Field Field
+	//	Value int64
 	Slot = plan.Slot
 	// Caps says what a store can and cannot do.
+	//
+	//	OwnClock     bool          // now is one clock for all clients; without it, the calling machine's
+	//	LossyReplies bool          // a write may be applied although its reply is lost: writes have a Nonce
+	//	MaxKeep      time.Duration // for how long an item is kept that is not written; 0 is for ever
+	//	Gap          time.Duration // wanted between two writes of a crowd to one item; 0 is none
 	Caps = plan.Caps
 	// Cmp is how a Cond compares its field with its value.
 	Cmp = plan.Cmp
@@ -120,8 +162,8 @@ type Records interface {
 // key that it knows. No store keeps an index for it.
 type Lister interface {
 	// ListKeys returns at most max keys whose text begins with a prefix, after
-	// the cursor, in no particular order; next is "" at the end. max is 1 or
-	// more. A page looks at a bounded part of the store, so that it may have few
+	// the cursor, in no particular order; next is "" at the end. A max below 1
+	// is an error. A page looks at a bounded part of the store, so that it may have few
 	// keys, or none, while next is not "": go on with next.
 	//
 	// An item that is there from the first page to the last is listed at least

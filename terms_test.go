@@ -163,8 +163,8 @@ func TestSpec_B08_SettlingGoesIntoDebtToAFloor(t *testing.T) {
 
 // Without terms nothing is paid for them.
 func TestTermsCostNothingWhereThereAreNone(t *testing.T) {
-	if size := unsafe.Sizeof(weir.Decision{}); size != 64 {
-		t.Errorf("a Decision has %d bytes, want 64", size)
+	if size := unsafe.Sizeof(weir.Decision{}); size > 64 {
+		t.Errorf("a Decision has %d bytes, want 64 at most", size)
 	}
 	lim := weir.NewLimiter(memstore.New(memstore.Options{}), weir.Options{})
 	for _, l := range []weir.Limit{limit(t, "quota 1000000000/day", "plain"), noticed(t, "quota 1000000000/day", "told")} {
