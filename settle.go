@@ -216,6 +216,9 @@ func (c *call) settleStore(ctx context.Context, s settling) error {
 		return nil
 	}
 	err := l.update(ctx, key, change)
+	if len(s.ops) > 1 && errors.As(err, new(*SpoiledError)) && !errors.Is(err, ErrOutcomeUnknown) {
+		return c.settleApart(ctx, s)
+	}
 	if err != nil || !written {
 		return err
 	}
@@ -227,6 +230,18 @@ func (c *call) settleStore(ctx context.Context, s settling) error {
 		}
 	}
 	return nil
+}
+
+// settleApart is settleStore, op by op, of ops that could not be settled together since
+// a field of one can't be read, and so were not.
+func (c *call) settleApart(ctx context.Context, s settling) error {
+	var failed []error
+	for _, i := range s.ops {
+		one := settling{actual: s.actual, open: s.open, undone: s.undone}
+		one.of(c, []int{i}, inStore)
+		failed = append(failed, c.settleStore(ctx, one))
+	}
+	return errors.Join(failed...)
 }
 
 // arrived waits for a take that was not waited for. When it is still not there,
