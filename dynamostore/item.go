@@ -21,8 +21,11 @@ import (
 // field's name always has a dot, so nothing else can be called like this.
 var ring = [...]string{"w0", "w1", "w2", "w3"}
 
-// expression collects the placeholders of one UpdateItem. DynamoDB allows 4 KB of
-// expression text and 300 operators, which is some 35 limits of any kind in one call.
+// maxExpression is how many bytes of an expression DynamoDB takes; of operators it takes
+// 300. That is some 30 limits of any kind in one call.
+const maxExpression = 4 << 10
+
+// expression collects the placeholders of one UpdateItem.
 type expression struct {
 	names  map[string]string
 	values map[string]types.AttributeValue

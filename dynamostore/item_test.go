@@ -11,42 +11,70 @@ import (
 )
 
 // DynamoDB takes 4 KB of an expression and 300 operators in it, which the test's
-// server does not count. So many limits of any kind must fit, of a new item and of
-// one in use.
+// server does not count. So many limits of any kind must fit: of a new item, of one in
+// use or out of use, and of one that an older policy has written; taken, or as what keeps
+// a shadow out of a write.
 func TestExpressionsOfManyLimits(t *testing.T) {
-	const limits = 35
-	now := time.Date(2027, 3, 14, 15, 9, 26, 535897932, time.UTC).UnixNano()
+	const limits, lacking = 35, 28
+	base := time.Date(2027, 3, 14, 15, 9, 26, 535897932, time.UTC).UnixNano()
 	s := &Store{table: "t"}
-	for _, text := range []string{"10/s burst 20", "quota 10/h", "quota 10/day calendar", "sliding 10/d"} {
-		for _, used := range []int64{0, 3} {
-			var state plan.Cells
-			w := weir.Write{Keep: time.Hour, Nonce: 1}
-			for i := range limits {
-				spec, err := plan.Parse(text)
-				if err == nil {
-					spec, err = spec.Named(fmt.Sprintf("many-%d", i))
-				}
-				if err != nil {
-					t.Fatal(err)
-				}
-				for range used {
-					spec.Step(&state, now, 1)
-				}
-				if !spec.Plan(&state, now, 1, &w).OK {
-					t.Fatal(text)
-				}
-			}
-			in := s.encode(&w, "account#a", now)
-			for _, e := range []*string{in.ConditionExpression, in.UpdateExpression} {
-				operators := 0
-				for _, o := range []string{" AND ", " OR ", " BETWEEN ", " = ", " <> ", " <= ", " >= ", " < ", " > ", "exists(", " + ", " - "} {
-					operators += strings.Count(*e, o)
-				}
-				operators -= strings.Count(*e, " BETWEEN ") // its AND
-				if len(*e) > 4<<10 || operators > 300 {
-					t.Errorf("%d of %s, %d used: %d operators, %d bytes: %.200s", limits, text, used, operators, len(*e), *e)
+	planned, refused := 0, 0
+	for _, text := range []string{"10/s burst 20", "10/h burst 20", "quota 10/h", "quota 10/day calendar", "sliding 10/d", "sliding 10/s"} {
+		for _, used := range []int64{0, 3, 10, 20} {
+			for _, later := range []time.Duration{0, time.Second, time.Hour, 36 * time.Hour, 1000 * time.Hour} {
+				for _, revised := range []bool{false, true} {
+					var state plan.Cells
+					now := base + int64(later)
+					take, refuse := weir.Write{Keep: time.Hour, Nonce: 1}, weir.Write{Keep: time.Hour, Nonce: 1}
+					for i := range limits {
+						spec, err := plan.Parse(text)
+						if err == nil {
+							spec, err = spec.Named(fmt.Sprintf("many-%d", i))
+						}
+						if err != nil {
+							t.Fatal(err)
+						}
+						for n := range used {
+							spec.Step(&state, base+n, 1)
+						}
+						if revised {
+							larger, err := plan.Parse(strings.Replace(text, "10/", "11/", 1))
+							if err == nil {
+								larger, err = larger.Named(fmt.Sprintf("many-%d", i))
+							}
+							if err != nil {
+								t.Fatal(err)
+							}
+							spec = larger.Revised(1, plan.Keep)
+						}
+						if spec.Plan(&state, now, 1, &take).OK {
+							planned++
+						} else if i < lacking {
+							spec.Refuse(&state, now, 1, &refuse)
+							refused++
+						}
+					}
+					for _, w := range []*weir.Write{&take, &refuse} {
+						in := s.encode(w, "account#a", now)
+						for _, e := range []*string{in.ConditionExpression, in.UpdateExpression} {
+							if e == nil {
+								continue
+							}
+							operators := 0
+							for _, o := range []string{" AND ", " OR ", " BETWEEN ", " = ", " <> ", " <= ", " >= ", " < ", " > ", "exists(", " + ", " - "} {
+								operators += strings.Count(*e, o)
+							}
+							operators -= strings.Count(*e, " BETWEEN ") // its AND
+							if len(*e) > maxExpression || operators > 300 {
+								t.Errorf("%d of %s, %d used, %v later, revised %v: %d operators, %d bytes: %.200s", limits, text, used, later, revised, operators, len(*e), *e)
+							}
+						}
+					}
 				}
 			}
 		}
+	}
+	if planned < 1000 || refused < 500 {
+		t.Errorf("%d planned, %d refused", planned, refused)
 	}
 }

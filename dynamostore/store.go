@@ -167,6 +167,9 @@ func (s *Store) Apply(ctx context.Context, item weir.Key, tries []weir.Write, st
 	}
 	w := &tries[0]
 	in := s.encode(w, pk, now)
+	if len(*in.UpdateExpression) > maxExpression || in.ConditionExpression != nil && len(*in.ConditionExpression) > maxExpression {
+		return -1, now, s.errorf("update", "one call asks for more limits of one key than fit into a request, which are about 30; give some of them another key")
+	}
 	out, took, err := s.update(ctx, in)
 	if err == nil {
 		s.trip(ctx, weir.Trip{Took: took, WriteUnits: units(out.ConsumedCapacity), Applied: true})

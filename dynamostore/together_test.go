@@ -3,6 +3,7 @@ package dynamostore_test
 import (
 	"context"
 	"fmt"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -162,6 +163,38 @@ func TestWrongHour(t *testing.T) {
 					t.Errorf("%s: %d at once, %v after a step of %v", c.text, n, c.fills, step)
 				}
 			}
+		}
+	})
+}
+
+// Calls that come at the same time for many limits of one key don't share a request that
+// DynamoDB would not take; a call that asks for too many by itself says so.
+func TestManyLimitsOfOneKey(t *testing.T) {
+	onBoth(t, func(t *testing.T, server *dynalite.Server) {
+		store := open(t, clientOf(t, server, nil), dynamostore.Options{})
+		limiter := limiterOn(store, weir.Options{})
+		key := weir.NewKey("account", "a")
+		var ops []weir.Op
+		for i := range 64 {
+			ops = append(ops, weir.Op{Limit: parse(t, fmt.Sprint("route-", i), "sliding 10/d"), Key: key})
+		}
+		var calls sync.WaitGroup
+		for _, op := range ops {
+			calls.Go(func() {
+				if d, err := limiter.Take(t.Context(), op); err != nil || !d.Allowed || d.Degraded {
+					t.Errorf("%v: %+v, %v", op.Limit, d, err)
+				}
+			})
+		}
+		calls.Wait()
+		for i := range ops {
+			ops[i].OnFail = weir.FailError
+		}
+		if _, err := limiter.Take(t.Context(), ops...); err == nil || !strings.Contains(err.Error(), "give some of them another key") {
+			t.Errorf("64 at once: %v", err)
+		}
+		if d := take(t, limiter, ops[:30]...); !d.Allowed {
+			t.Errorf("30 at once: %+v", d)
 		}
 	})
 }

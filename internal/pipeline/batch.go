@@ -53,7 +53,7 @@ func (b *batch) judge(pending []*take, known *plan.Cells, now int64, most int, f
 	}
 	b.scratch.CopyFrom(known)
 	for _, t := range pending {
-		if len(b.fits) == most || b.differs(t, now) || !room(t, &b.scratch, now) {
+		if len(b.fits) == most || b.apart(t, now) || !room(t, &b.scratch, now) {
 			b.rest = append(b.rest, t)
 			continue
 		}
@@ -96,22 +96,28 @@ func (t *take) sheds(state *plan.Cells, now int64) (news bool) {
 // plain reports whether a take is of one limit, which it must have.
 func (t *take) plain() bool { return len(t.asks) == 1 && !t.asks[0].Shadow }
 
-// differs reports whether a take is of another limit with the same counters as
-// one of the batch, such as those of two plans of one caller: one write can't
-// guard both. Or of more, with the batch, than the limit can ever hold, where a
-// newer policy's bucket has room for it: no write takes so much. The next one is
-// theirs.
-func (b *batch) differs(t *take, now int64) bool {
+// apart reports whether a take can't go out with the batch. One write can't guard
+// two limits with the same counters, such as those of two plans of one caller; nor take
+// more than a limit can ever hold, where a newer policy's bucket has room for it; nor
+// name any number of limits. The next one is theirs.
+func (b *batch) apart(t *take, now int64) bool {
+	limits := len(b.totals) + len(b.lacks)
 	for i := range t.asks {
 		a := &t.asks[i]
+		limits++
 		for j := range b.totals {
 			m := &b.totals[j]
-			if m.spec.Same(a.Spec) && (!m.spec.Alike(a.Spec) || m.sum > a.Spec.Most()-a.Cost && a.Spec.Look(&b.scratch, now, a.Cost).OK) {
+			if !m.spec.Same(a.Spec) {
+				continue
+			}
+			if !m.spec.Alike(a.Spec) || m.sum > a.Spec.Most()-a.Cost && a.Spec.Look(&b.scratch, now, a.Cost).OK {
 				return true
 			}
+			limits--
+			break
 		}
 	}
-	return false
+	return limits > maxLimits && len(b.fits) > 0
 }
 
 func room(t *take, state *plan.Cells, now int64) bool {

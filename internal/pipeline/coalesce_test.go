@@ -221,6 +221,58 @@ func TestBatchIsBounded(t *testing.T) {
 	})
 }
 
+// Calls that ask one item for many limits go out in several writes, none of which names
+// more than fit into a store's request; one call alone is not divided.
+func TestLimitsOfAWriteAreBounded(t *testing.T) {
+	for _, text := range everyLimit {
+		inBubble(t, Options{}, func(b *bench) {
+			b.store.took = 2 * time.Millisecond
+			var specs []*plan.Spec
+			for i := range 2 * maxLimits {
+				specs = append(specs, spec(b.T, fmt.Sprint("limit-", i), text))
+			}
+			all(3*len(specs), func(i int) { // some of which meet
+				asks := []Ask{{Spec: specs[i/3], Cost: 1}, {Spec: specs[(i+7)%len(specs)].Shadow(), Cost: 1, Shadow: true}}
+				if _, err := b.Take(b.Context(), b.Until(1), key("a"), asks, false, make([]plan.Verdict, 2)); err != nil {
+					b.Error(err)
+				}
+			})
+			b.store.mu.Lock()
+			most, trips := 0, len(b.store.log)
+			for _, trip := range b.store.log {
+				for _, w := range trip.tries {
+					n := 0
+					for _, s := range specs {
+						for _, s := range []*plan.Spec{s, s.Shadow()} {
+							if slices.ContainsFunc(w.Do, func(a plan.Act) bool { return s.Owns(a.Field) }) {
+								n++
+							}
+						}
+					}
+					most = max(most, n)
+				}
+			}
+			b.store.mu.Unlock()
+			if most != maxLimits || trips > 12 {
+				b.Errorf("%s: %d limits in a write, %d trips", text, most, trips)
+			}
+			for i := range specs {
+				if n := b.used(key("a"), specs[i]); n != 3 {
+					b.Errorf("%v: %d are used", specs[i], n)
+				}
+			}
+
+			var asks []Ask
+			for _, s := range specs {
+				asks = append(asks, Ask{Spec: s, Cost: 1})
+			}
+			if refused, err := b.Take(b.Context(), b.Until(1), key("b"), asks, false, make([]plan.Verdict, len(asks))); refused || err != nil {
+				b.Errorf("all at once: refused %v, %v", refused, err)
+			}
+		})
+	}
+}
+
 // B134: a caller who leaves before the write goes out takes nothing; who leaves while
 // it is under way is given back what it took, before anything that comes later.
 func TestCase_B134_CallerWhoLeaves(t *testing.T) {

@@ -58,13 +58,14 @@ type Options struct {
 
 // Bounds.
 const (
-	maxTrips = 8                    // in vain, for one batch, one after the other
-	patience = 3                    // of them, after which a batch asks for less
-	memoAge  = time.Second          // for which a memo may refuse
-	firstGap = 8 * time.Millisecond // to an item that the store finds too busy, if it wants none otherwise
-	maxGap   = time.Second          // and half a deadline, so that a call can have its turn
-	maxIdle  = 4                    // gaps
-	maxBatch = 4096                 // calls in one write
+	maxTrips  = 8                    // in vain, for one batch, one after the other
+	patience  = 3                    // of them, after which a batch asks for less
+	memoAge   = time.Second          // for which a memo may refuse
+	firstGap  = 8 * time.Millisecond // to an item that the store finds too busy, if it wants none otherwise
+	maxGap    = time.Second          // and half a deadline, so that a call can have its turn
+	maxIdle   = 4                    // gaps
+	maxBatch  = 4096                 // calls in one write
+	maxLimits = 24                   // that a write of several calls names: DynamoDB takes 300 operators in a condition, which is 28 of any kind
 )
 
 // Pipeline asks one store. It is safe for concurrent use. It has a goroutine

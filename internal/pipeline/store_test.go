@@ -44,7 +44,12 @@ type trip struct {
 
 func (s *items) Apply(ctx context.Context, item plan.Key, tries []plan.Write, state *plan.Cells) (int, int64, error) {
 	s.mu.Lock()
-	s.log = append(s.log, trip{item, slices.Clone(tries), time.Now()})
+	log := trip{item: item, at: time.Now()}
+	for _, w := range tries { // which are the pipeline's again after this
+		w.If, w.Do = slices.Clone(w.If), slices.Clone(w.Do)
+		log.tries = append(log.tries, w)
+	}
+	s.log = append(s.log, log)
 	n := len(s.log)
 	s.mu.Unlock()
 	if !sleep(ctx, s.took/2) {
