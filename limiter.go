@@ -259,9 +259,14 @@ func (l *Limiter) Reset(ctx context.Context, key Key, limits ...Limit) error {
 	owned := func(f Field) bool {
 		return len(limits) == 0 || slices.ContainsFunc(limits, func(l Limit) bool { return l.Owns(f) })
 	}
+	more := false
 	forget := func(known *Cells, _ int64, w *Write) bool {
+		more = false
 		for slot := range known.All() {
 			if owned(slot.Field) {
+				if more = len(w.Do) == maxForgotten; more {
+					break
+				}
 				w.Do = append(w.Do, Act{Field: slot.Field, Do: Remove})
 			}
 		}
@@ -272,6 +277,9 @@ func (l *Limiter) Reset(ctx context.Context, key Key, limits ...Limit) error {
 	for deleted := 0; ; {
 		err := l.update(ctx, key, pipeline.Change{Read: true, Next: forget})
 		var spoiled *SpoiledError
+		if err == nil && more {
+			continue
+		}
 		if !errors.As(err, &spoiled) {
 			return err
 		}
@@ -292,6 +300,10 @@ func (l *Limiter) Reset(ctx context.Context, key Key, limits ...Limit) error {
 		}
 	}
 }
+
+// maxForgotten bounds the fields that one write of a reset removes: of 4 KB of an
+// expression, which DynamoDB takes, each is six bytes.
+const maxForgotten = 512
 
 // maxDeletes is how often a reset deletes an item: somebody may write it again in between.
 const maxDeletes = 3

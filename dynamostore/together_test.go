@@ -3,6 +3,7 @@ package dynamostore_test
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -195,6 +196,35 @@ func TestManyLimitsOfOneKey(t *testing.T) {
 		}
 		if d := take(t, limiter, ops[:30]...); !d.Allowed {
 			t.Errorf("30 at once: %+v", d)
+		}
+	})
+}
+
+// An account may have had more limits than one request can name. A reset ends all of them.
+func TestResetOfManyLimits(t *testing.T) {
+	onBoth(t, func(t *testing.T, server *dynalite.Server) {
+		limiter := limiterOn(open(t, clientOf(t, server, nil), dynamostore.Options{}), weir.Options{})
+		key := weir.NewKey("account", "a")
+		var ops []weir.Op
+		for i := range 260 {
+			ops = append(ops, weir.Op{Limit: parse(t, fmt.Sprint("route-", i), "10/d burst 10"), Key: key})
+		}
+		for some := range slices.Chunk(ops, 26) {
+			take(t, limiter, some...)
+		}
+		if err := limiter.Reset(t.Context(), key); err != nil {
+			t.Fatal(err)
+		}
+		for some := range slices.Chunk(ops, 26) {
+			each, err := limiter.Peek(t.Context(), some...)
+			for _, d := range each {
+				if d.Used != 0 {
+					t.Errorf("%v: %d are used", d.Limit, d.Used)
+				}
+			}
+			if err != nil {
+				t.Error(err)
+			}
 		}
 	})
 }
