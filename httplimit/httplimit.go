@@ -260,6 +260,9 @@ func path(r *http.Request) string {
 			}
 		}
 	}
+	if u.Opaque != "" {
+		return u.Opaque // of "x:http://host/path", which a proxy would send as "http://host/path": no path that a policy reads
+	}
 	p := u.EscapedPath()
 	if p != "" && p != "*" && p[0] != '/' {
 		p = "/" + p // as handlers read what a StripPrefix of "/api/" leaves

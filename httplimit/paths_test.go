@@ -9,8 +9,10 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/http/httputil"
 	"net/url"
 	"os"
+	"path"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -80,8 +82,9 @@ func router(segments segmentsOf, handlers map[string]http.Handler) http.Handler 
 
 // Whatever way a path is written, it reaches no handler unlimited: neither through a
 // ServeMux, for which a dot segment with an escape is a segment like any other, nor
-// through routers that take every segment as it is sent.
-func TestEncodedAndLiteralDotsReachNoHandlerUnlimited(t *testing.T) {
+// through routers that take every segment as it is sent, nor through servers that
+// resolve dot segments, of the decoded path or as browsers do.
+func TestNoSpellingReachesAHandlerUnlimited(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
 	dir := t.TempDir()
@@ -123,8 +126,28 @@ func TestEncodedAndLiteralDotsReachNoHandlerUnlimited(t *testing.T) {
 			}
 			return parts
 		}, handlers),
-		"the path as sent": router(func(r *http.Request) []string { return strings.Split(r.URL.EscapedPath()[1:], "/") }, handlers),
-		"the decoded path": router(func(r *http.Request) []string { return strings.Split(r.URL.Path[1:], "/") }, handlers),
+		"the path as sent":          router(func(r *http.Request) []string { return strings.Split(r.URL.EscapedPath()[1:], "/") }, handlers),
+		"the decoded path":          router(func(r *http.Request) []string { return strings.Split(r.URL.Path[1:], "/") }, handlers),
+		"the decoded path, cleaned": router(func(r *http.Request) []string { return strings.Split(path.Clean(r.URL.Path)[1:], "/") }, handlers),
+		"the path of a browser's URL": router(func(r *http.Request) []string {
+			sent, _, _ := strings.Cut(r.RequestURI, "?")
+			sent = strings.NewReplacer("%2e", ".", "%2E", ".", `\`, "/").Replace(sent)
+			at := new(url.URL).ResolveReference(&url.URL{Path: "/", RawPath: "/"}) // and not of this path: it may begin with two slashes
+			parts := strings.Split(at.ResolveReference(&url.URL{Path: sent}).Path[1:], "/")
+			for i, part := range parts {
+				parts[i], _ = url.PathUnescape(part)
+			}
+			return parts
+		}, handlers),
+		"without parameters, decoded, cleaned": router(func(r *http.Request) []string {
+			sent, _, _ := strings.Cut(r.RequestURI, "?")
+			parts := strings.Split(sent[1:], "/")
+			for i, part := range parts {
+				part, _, _ = strings.Cut(part, ";")
+				parts[i], _ = url.PathUnescape(part)
+			}
+			return strings.Split(path.Clean("/" + strings.Join(parts, "/"))[1:], "/")
+		}, handlers),
 	} {
 		t.Run(name, func(t *testing.T) {
 			reached.Store(0)
@@ -152,11 +175,47 @@ func TestEncodedAndLiteralDotsReachNoHandlerUnlimited(t *testing.T) {
 	}
 }
 
+// A proxy behind the middleware would send on, as "http://host/path", what net/http takes
+// for an opaque URL without a path. No limit could see that.
+func TestOpaqueTargetsReachNobody(t *testing.T) {
+	reached := make(chan string, 8)
+	upstream := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { reached <- r.RequestURI }))
+	defer upstream.Close()
+	to, err := url.Parse(upstream.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := httptest.NewServer(newGate(t, pathsPolicy, &httputil.ReverseProxy{Rewrite: func(r *httputil.ProxyRequest) { r.SetURL(to) }}))
+	defer server.Close()
+	for target, want := range map[string]int{"x:http://up/orders/7": 400, "x:orders/7": 400, "http:orders/7": 400, "http://up/orders/7": 200} {
+		conn, err := net.Dial("tcp", server.Listener.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := fmt.Fprintf(conn, "GET %s HTTP/1.1\r\nHost: shop.example\r\nConnection: close\r\n\r\n", target); err != nil {
+			t.Fatal(err)
+		}
+		res, err := http.ReadResponse(bufio.NewReader(conn), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		conn.Close()
+		if res.StatusCode != want {
+			t.Errorf("%s: %s", target, res.Status)
+		}
+	}
+	if len(reached) != 1 {
+		t.Errorf("%d requests reached the server", len(reached))
+	}
+}
+
 // dottedTargets are those by which limits were once passed.
 var dottedTargets = []string{
 	"/files/%2e%2e/report.txt", "/files/../report.txt", "/files/.%2E/report.txt", "/files%2f..%2freport.txt", "/files/%2e%2e", "/files/..;/report.txt", "/files/..%5creport.txt",
 	"/orders/%2e%2e", "/orders/%2e", "/orders/..", "/events/%2e%2e/seats", "/events/./seats", "/dear/%2e%2e/", "/dear/../", "/api/auth/%2e%2e/login", "/api/auth/../login",
 	"/partner/%2e%2e/data", "/partner/../data", "/tree/%2e%2e/%2e/x", "/orders/../hooks/x", "/orders/%2e%2e/%2e%2e/hooks/x", "/files/%2e%2e/hooks/x", "/tree/../../hooks",
+	"/orders//../7", "/orders//%2e%2e/7", `/orders%2fa%252fb"`, "/orders%2fa%255cb^", `/events%2fa\b/seats`, "/dear/x/a%252fb/..;",
+	"/files/x%2fa%5cb%2f..%2f..%2fdear%2fr.txt", "/x%2fa%252fb%2f..%2f..%2fdear%2fr.txt", "/files/dear%2f;%2f..%2fr.txt",
 }
 
 // dottedTarget writes the path of some handler with dot segments, literal and escaped.
@@ -179,7 +238,7 @@ func dottedTarget(rnd *rand.Rand) string {
 				parts[at] = dots()
 			}
 		case 3:
-			parts = slices.Insert(parts, at, one("hooks", "files", "x"), dots())
+			parts = slices.Insert(parts, at, one("hooks", "files", "x", "", ";a", `a\b`, "a%5cb", "a%2fb", "a%252fb", `"`, "^"), dots())
 		case 4:
 			if at < len(parts) && parts[at] != "" && parts[at][0] >= 'a' {
 				parts[at] = fmt.Sprintf("%%%02x", parts[at][0]) + parts[at][1:]

@@ -43,7 +43,7 @@ func BenchmarkTrie(b *testing.B) {
 		if err != nil {
 			b.Fatal(err)
 		}
-		q := request{method: "POST", path: &paths.r[0]}
+		q := request{method: "POST", path: paths.at(0)}
 		if hits := tr.find(&q, room[:0]); len(hits) != 2 {
 			b.Fatal(len(hits))
 		}

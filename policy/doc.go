@@ -28,6 +28,6 @@
 //
 // Paths are the weak spot of every limiter in front of a server: "/Orders",
 // "//orders" and "/%6frders" may all reach one handler. A path therefore has
-// one to four readings, see [Policy.Match]; what limits applies when any of them
+// one or more readings, see [Policy.Match]; what limits applies when any of them
 // matches, what exempts only when all do.
 package policy

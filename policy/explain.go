@@ -191,8 +191,11 @@ func (e *explainer) target(n int32, t *target) {
 		f.Applies, f.Why = true, "the path is exempt from every layer"
 	case t.kind == exemption:
 		n := len(e.x.Readings)
-		f.Why = fmt.Sprintf("a server may read the path in %s ways, as %s, and %s would have to be exempt",
-			[...]string{2: "two", 3: "three", maxReadings: "four"}[n], strings.Join(e.x.Readings, " and as "), [...]string{2: "both", 3: "all", maxReadings: "all"}[n])
+		every := "all"
+		if n == 2 {
+			every = "both"
+		}
+		f.Why = fmt.Sprintf("a server may read the path in %d ways, as %s, and %s would have to be exempt", n, strings.Join(e.x.Readings, " and as "), every)
 	case e.x.Match.Exempt != "":
 		f.Why = "the exemption " + e.x.Match.Exempt + " wins over every layer"
 	case t.kind == edgeRule && !e.found(t):

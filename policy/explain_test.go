@@ -93,8 +93,8 @@ func TestExplainSaysWhyNot(t *testing.T) {
 	}{
 		{"hooks", get("POST", "/hooks/stripe"), maya, true, "exempt from every layer"},
 		{"hooks", get("POST", "/hooks"), maya, false, "path: /hooks/* counts a last slash"},
-		{"hooks", get("POST", "/hooks/..%2fadmin"), maya, false, "in three ways, as /hooks/..%2fadmin and as /admin and as /hooks/../admin, and all"},
-		{"hooks", get("POST", "/hooks/./..%2fadmin"), maya, false, "in four ways, as /hooks/..%2fadmin and as /admin and as /hooks/./..%2fadmin and as /hooks/./../admin, and all"},
+		{"hooks", get("POST", "/hooks/..%2fadmin"), maya, false, "in 3 ways, as /hooks/..%2fadmin and as /admin and as /hooks/../admin, and all"},
+		{"hooks", get("POST", "/hooks/./..%2fadmin"), maya, false, "in 4 ways, as /hooks/..%2fadmin and as /admin and as /hooks/./..%2fadmin and as /hooks/./../admin, and all"},
 		{"health", get("GET", "/healthz/"), maya, false, "path: /healthz counts a last slash"},
 		{"health", get("GET", "/x"), maya, false, "the path is none of /healthz"},
 		{"all", get("GET", "/hooks/stripe"), maya, false, "the exemption hooks wins"},

@@ -54,12 +54,14 @@ type appHit struct {
 
 // Match says what the policy makes of a request before anybody is identified.
 //
-// A path is read as a strict server reads it (each escape decoded once) and, if
-// that makes a difference, as a lenient one does (escapes within escapes,
-// backslashes, parameters after ;), with dot segments resolved. Where there are
-// any, each of these is joined by one in which they are segments like any other,
-// as they are to routers that resolve none. A limit applies when any reading
-// matches, an exemption only when all do.
+// A path is read as a strict server reads it (each escape decoded once) and, where
+// that makes a difference, as others do: those that find segments after decoding, those
+// that take a backslash for a slash, and lenient ones (escapes within escapes too,
+// parameters after ; gone), with dot segments resolved. Where there are any, each of
+// these is joined by one in which they are segments like any other, as they are to
+// routers that resolve none, and beside empty segments by one in which a .. goes back
+// by one of these, as of RFC 3986. A limit applies when any reading matches, an
+// exemption only when all do.
 //
 // The error is a *[RequestError]. Match asks no store.
 func (p *Policy) Match(a *Attributes) (m Match, err error) {
@@ -115,8 +117,8 @@ func (p *Policy) match(a *Attributes, m *Match, tr *trace) error {
 	q := request{method: method, host: host, preflight: method == http.MethodOptions && isPreflight(a), trace: tr}
 	var room [8]hit
 	hits := room[:0]
-	for i := range paths.all() {
-		q.path, q.reading = &paths.r[i], int16(i)
+	for i := range paths.n {
+		q.path, q.reading = paths.at(i), int16(i)
 		hits = p.trie.find(&q, hits)
 	}
 	for _, n := range p.always {
@@ -124,8 +126,8 @@ func (p *Policy) match(a *Attributes, m *Match, tr *trace) error {
 			hits = append(hits, hit{target: n})
 		}
 	}
-	// The lenient reading comes first, and those with dot segments as written come
-	// last: of the many spellings of one resource that makes one value, and so one
+	// The lenient reading comes first, those that resolve as of RFC 3986 later, and
+	// those with dot segments as written last: of the many spellings of one resource that makes one value, and so one
 	// counter.
 	if len(hits) > 1 {
 		slices.SortFunc(hits, inOrder)
@@ -133,15 +135,15 @@ func (p *Policy) match(a *Attributes, m *Match, tr *trace) error {
 	if tr != nil {
 		m.found.trace = tr
 		tr.request(method, host, q.preflight)
-		for i := range paths.all() {
-			tr.reading(paths.r[i].text, paths.r[i].slash)
+		for i := range paths.n {
+			tr.reading(paths.at(i).text, paths.at(i).slash)
 		}
 		tr.hits = slices.Clone(hits)
 	}
 	if m.Exempt = p.exempted(hits, paths.n); m.Exempt != "" {
 		return nil
 	}
-	m.found.path = paths.r[0].text
+	m.found.path = paths.at(0).text
 	route := false
 	if len(hits) == 1 && p.targets[hits[0].target].kind == limit {
 		m.found.app.add(p.appHit(&hits[0], &paths)) // as most requests have it
@@ -210,11 +212,8 @@ func inOrder(a, b hit) int {
 	switch {
 	case a.target != b.target:
 		return int(a.target - b.target)
-	case a.written != b.written:
-		if a.written {
-			return 1
-		}
-		return -1
+	case a.dots != b.dots:
+		return int(a.dots) - int(b.dots)
 	case a.reading != b.reading:
 		return int(b.reading - a.reading)
 	case a.pattern == nil || b.pattern == nil:
@@ -228,9 +227,9 @@ func first(hits []hit, i int) bool { return i == 0 || hits[i].target != hits[i-1
 
 func (p *Policy) appHit(h *hit, paths *readings) appHit {
 	r := p.targets[h.target].rule
-	path := paths.r[h.reading].text
+	path := paths.at(int(h.reading)).text
 	if r.exact {
-		path = paths.r[h.reading].exact
+		path = paths.at(int(h.reading)).exact
 	}
 	return appHit{r, h.pattern, path}
 }

@@ -15,44 +15,49 @@ const inner = "\x00"
 // reading is one way in which a server may understand a path: segments, each
 // after a slash, in lower case and as written. The root has none.
 type reading struct {
-	text    string
-	exact   string
-	slash   bool // the path ends in a slash
-	written bool // dot segments are segments like any other
+	text  string
+	exact string
+	slash bool // the path ends in a slash
+	dots  dots
 }
 
-// readings are the different ways to read one path: the strict one, then the
-// lenient one, then those in which dot segments stay.
-type readings struct {
-	n int
-	r [maxReadings]reading
-}
+// dots is what a server makes of dot segments.
+type dots uint8
 
-// maxReadings are a strict and a lenient one, each with dot segments resolved
-// and as written.
-const maxReadings = 4
+const (
+	cleanDots dots = iota // they are resolved when empty segments are gone, as path.Clean does
+	rfcDots               // a .. goes back by an empty segment too, as of RFC 3986 and of the URLs of browsers
+	keepDots              // they are segments like any other
+)
 
-func (rs *readings) all() []reading { return rs.r[:rs.n] }
+// readings are the different ways to read one path, the strict one first: by what
+// becomes of dot segments, and of those that agree in it the lenient one last.
+type readings struct{ few[reading] }
+
+// maxReadings are a way to decode, of which there are seven, with one to resolve.
+const maxReadings = 21
 
 // add appends a reading that is not there yet.
 func (rs *readings) add(r reading) {
-	for i := range rs.all() {
-		if o := &rs.r[i]; o.text == r.text && o.exact == r.exact && o.slash == r.slash {
+	for i := range rs.n {
+		if o := rs.at(i); o.text == r.text && o.exact == r.exact && o.slash == r.slash {
 			return
 		}
 	}
-	rs.r[rs.n] = r
-	rs.n++
+	rs.few.add(r)
 }
 
 // maxRounds is how often an escape may hide another one.
 const maxRounds = 3
 
-// read reads a path as received. Servers differ in what they make of
-// escapes, backslashes and parameters, so a path that has any of them is read
-// as a strict server would and as a lenient one would. They differ too in
-// whether they resolve dot segments: ServeMux does only with those that have no
-// escape, many routers with none. A path with any is read both ways.
+// read reads a path as received into readings of none. Servers differ in what they make of escapes,
+// backslashes and parameters: in whether they find segments before they decode, as
+// ServeMux does, or after, as file servers do; in whether a backslash is a slash, as
+// in the URLs of browsers; in whether parameters after ; are dropped; and in whether
+// they do all that again. So a path that has any of these is read in each way. They
+// differ too in whether they resolve dot segments: ServeMux does only with those that
+// have no escape, many routers with none. A path with any is read both ways, and
+// beside empty segments in a third.
 func (rs *readings) read(raw string) (err error) {
 	if raw == "" {
 		raw = "/"
@@ -63,27 +68,46 @@ func (rs *readings) read(raw string) (err error) {
 		}
 		raw = "/*"
 	}
-	rs.n = 0
 	if plain(raw) {
-		one := &rs.r[0]
+		one := &rs.first[0]
 		one.text = strings.TrimSuffix(raw, "/")
 		one.exact, one.slash = one.text, len(one.text) < len(raw)
 		rs.n = 1
 		return nil
 	}
-	first := make([]string, 0, 16)
-	for part := range strings.SplitSeq(raw[1:], "/") {
-		text, bad := unescape(part)
-		if bad != "" {
-			return badRequest("The path has a bad escape.")
+	var room [16]string // of most paths
+	var ways [maxReadings / 3][]string
+	n := 0
+	add := func(parts []string) {
+		for _, other := range ways[:n] {
+			if slices.Equal(parts, other) {
+				return
+			}
 		}
-		if control(text) {
-			return badRequest("The path has a control character.")
-		}
-		first = append(first, text)
+		ways[n] = parts
+		n++
 	}
-	rs.add(settle(first, false))
-	var second []string
+	split := func(room []string, text string) error {
+		parts, err := segments(room, text)
+		if err != nil {
+			return err
+		}
+		add(parts)
+		if slices.ContainsFunc(parts, func(part string) bool { return strings.IndexByte(part, '/') >= 0 }) {
+			add(strings.Split(strings.Join(parts, "/"), "/"))
+		}
+		return nil
+	}
+	if err := split(room[:0], raw); err != nil {
+		return err
+	}
+	for _, text := range [...]string{strings.ReplaceAll(raw, `\`, "/"), bare(raw)} {
+		if text != raw {
+			if err := split(nil, text); err != nil {
+				return err
+			}
+		}
+	}
 	if strings.IndexByte(raw, '%') >= 0 || strings.IndexByte(raw, '\\') >= 0 || strings.IndexByte(raw, ';') >= 0 {
 		text := raw
 		for range maxRounds {
@@ -96,18 +120,46 @@ func (rs *readings) read(raw string) (err error) {
 		if control(text) {
 			return badRequest("The path has a control character.")
 		}
-		second = strings.Split(strings.ReplaceAll(text, `\`, "/")[1:], "/")
-		for i, part := range second {
-			second[i], _, _ = strings.Cut(part, ";")
-		}
-		rs.add(settle(second, false))
+		add(strings.Split(bare(strings.ReplaceAll(text, `\`, "/"))[1:], "/"))
 	}
-	for _, parts := range [...][]string{first, second} {
-		if slices.ContainsFunc(parts, isDots) {
-			rs.add(settle(parts, true))
+	for _, d := range []dots{cleanDots, rfcDots, keepDots} {
+		for _, parts := range ways[:n] {
+			if d == cleanDots || slices.ContainsFunc(parts, isDots) && (d == keepDots || slices.Contains(parts, "")) {
+				rs.add(settle(parts, d))
+			}
 		}
 	}
 	return nil
+}
+
+// segments appends the segments of a path, found before each is decoded, once.
+func segments(parts []string, raw string) ([]string, error) {
+	for part := range strings.SplitSeq(raw[1:], "/") {
+		text, bad := unescape(part)
+		if bad != "" {
+			return nil, badRequest("The path has a bad escape.")
+		}
+		if control(text) {
+			return nil, badRequest("The path has a control character.")
+		}
+		parts = append(parts, text)
+	}
+	return parts, nil
+}
+
+// bare is a path without parameters.
+func bare(path string) string {
+	if strings.IndexByte(path, ';') < 0 {
+		return path
+	}
+	var b strings.Builder
+	b.Grow(len(path))
+	for part := range strings.SplitSeq(path[1:], "/") {
+		part, _, _ = strings.Cut(part, ";")
+		b.WriteByte('/')
+		b.WriteString(part)
+	}
+	return b.String()
 }
 
 func isDots(part string) bool { return part == "." || part == ".." }
@@ -141,16 +193,16 @@ const (
 	oddAfterSlash
 )
 
-// settle resolves dot segments, unless they are to stay as written, drops empty
-// segments except a last one, and folds case.
-func settle(parts []string, written bool) reading {
+// settle resolves dot segments, or not, drops empty segments except a last one, and
+// folds case.
+func settle(parts []string, d dots) reading {
 	kept := make([]string, 0, 16)
 	slash := false
 	size := 0
 	for _, part := range parts {
-		slash = part == "" || !written && isDots(part)
+		slash = part == "" || d != keepDots && isDots(part)
 		switch {
-		case !slash:
+		case !slash, part == "" && d == rfcDots:
 			kept = append(kept, part)
 			size += 1 + len(part)
 		case part == ".." && len(kept) > 0:
@@ -160,6 +212,9 @@ func settle(parts []string, written bool) reading {
 	var b strings.Builder
 	b.Grow(size)
 	for _, part := range kept {
+		if part == "" {
+			continue
+		}
 		b.WriteByte('/')
 		if strings.IndexByte(part, '/') >= 0 {
 			part = strings.ReplaceAll(part, "/", inner)
@@ -167,7 +222,7 @@ func settle(parts []string, written bool) reading {
 		b.WriteString(part)
 	}
 	text := b.String()
-	return reading{lower(text), text, slash || len(kept) == 0, written}
+	return reading{lower(text), text, slash, d}
 }
 
 // unescape decodes every escape once. The first bad one is returned as bad.

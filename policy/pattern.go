@@ -182,8 +182,8 @@ func (p Path) Matches(received string) bool {
 	if p.p == nil || paths.read(received) != nil {
 		return false
 	}
-	for i := range paths.all() {
-		if p.p.reads(&paths.r[i]) {
+	for i := range paths.n {
+		if p.p.reads(paths.at(i)) {
 			return true
 		}
 	}

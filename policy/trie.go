@@ -65,7 +65,7 @@ type hit struct {
 	target  int32
 	reading int16
 	loose   bool // only when a last slash is added or left out
-	written bool // as the reading's
+	dots    dots // as the reading's
 	pattern *pattern
 }
 
@@ -142,7 +142,7 @@ func (l *leaf) append(hits []hit, q *request, loose bool) []hit {
 		}
 		return hits
 	}
-	return append(hits, hit{l.target, q.reading, loose, q.path.written, l.pattern})
+	return append(hits, hit{l.target, q.reading, loose, q.path.dots, l.pattern})
 }
 
 // miss says in what a request differs from a pattern that has its path.

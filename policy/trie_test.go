@@ -121,7 +121,7 @@ func TestTrieAgreesWithServeMux(t *testing.T) {
 			if err != nil || paths.n != 1 {
 				t.Fatalf("%s has %d readings: %v", a.Path, paths.n, err)
 			}
-			hits := tr.find(&request{method: a.Method, host: a.Host, path: &paths.r[0]}, nil)
+			hits := tr.find(&request{method: a.Method, host: a.Host, path: paths.at(0)}, nil)
 			for i, p := range patterns {
 				at := slices.IndexFunc(hits, func(h hit) bool { return h.target == int32(i) })
 				strict := muxPattern(muxes[i], a.Method, a.Host, a.Path) != ""
@@ -261,7 +261,7 @@ func TestPathValues(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := p.value(paths.r[0].text, c.name); got != c.want {
+		if got := p.value(paths.at(0).text, c.name); got != c.want {
 			t.Errorf("%s in %s: {%s} is %q, want %q", c.pattern, c.path, c.name, got, c.want)
 		}
 	}
@@ -316,7 +316,7 @@ func TestMatchingAPlainPathAllocatesNothing(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		q := request{method: "POST", path: &paths.r[0]}
+		q := request{method: "POST", path: paths.at(0)}
 		if hits := tr.find(&q, room); len(hits) != 2 {
 			t.Fatal(len(hits))
 		}
