@@ -60,7 +60,7 @@ var errUnreadable = errors.New("redisstore: the URL can't be read; write it like
 // parseURL turns a URL into the options of a client, and those of the store.
 func parseURL(rawURL string, o *Options) (*rueidis.ClientOption, error) {
 	u, err := url.Parse(rawURL)
-	if err != nil || u.Fragment != "" || strings.Contains(u.Path, "@") {
+	if err != nil || u.Fragment != "" || strings.Contains(u.Path, "@") || atOutOfPlace(u.RawQuery) {
 		// Half of a password may be taken for any part of the URL.
 		return nil, errUnreadable
 	}
@@ -161,6 +161,25 @@ func parseURL(rawURL string, o *Options) (*rueidis.ClientOption, error) {
 		c.Sentinel.TopologyRefreshInterval = sentinelRefresh
 	}
 	return c, nil
+}
+
+// atOutOfPlace reports whether parameters hold an @ where none belongs: they may be what
+// follows a ? in a password.
+func atOutOfPlace(params string) bool {
+	query, err := url.ParseQuery(params)
+	if err != nil {
+		return strings.Contains(params, "@")
+	}
+	for name, values := range query {
+		switch name {
+		case "addr", "ca", "cert", "key", "prefix":
+		default:
+			if strings.Contains(name+strings.Join(values, ""), "@") {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // address adds the port that everybody leaves out.

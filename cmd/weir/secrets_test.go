@@ -14,6 +14,8 @@ var secretStores = []string{
 	"redis://127.0.0.1:1?user=u&password=SECRET", "redis://u:SECRET@127.0.0.1:1/x", "redis://SECRET@127.0.0.1:1/x", "rediss://u:SECRET@127.0.0.1:1?pasword=SECRET",
 	// What is special in a password ends the part of the URL that it stands in.
 	"redis://u:12?SECRET=RET@h:6379", "redis://u:12/SECRET@h", "redis://u:12#SECRET@h", "redis://u:SECRET/x@h", "redis://u:SECRET%zz@h",
+	"redis://u:12?SECRET@h", "redis://SECRET?x@h", "redis://SECRET?x%zz@h", "redis://u:12/SECRET?x@h", "redis://u:12?SECRET@h&SECRET@h",
+	"redis://u:12?max_ttl=SECRET@h", "redis://u:12?resend=SECRET@h", "redis://u:12?one_by_one=SECRET@h", "redis://SECRET?master_set=x@h",
 	"redis+cluster://127.0.0.1:1?addr=u:SECRET@127.0.0.1:2", "redis:u:SECRET@h", "redis//u:SECRET@h", "redisSECRET@h", "SECRET@h:6379",
 	"bolt://u:SECRET@x/y", "bolt:w.db?password=SECRET", "bolt:w.db?SECRET@h", "bolt:w.db?a=%zzSECRET", "memory:?a=%zzSECRET",
 	"dynamodb://k:SECRET@x/y?region=eu-central-1", "dynamodb:k:SECRET@x/y", "dynamodb:table?endpoint=k:SECRET@127.0.0.1:1", "dynamodb:table?region=r&password=SECRET",
