@@ -15,7 +15,7 @@ func TestNoChangeShowsAPassword(t *testing.T) {
 	for _, stores := range [][2]string{
 		{"redis://u:SECRET@h:1/", "redis://u:SECRETS@h:1/"}, {"memory:", "rediss://:SECRET@h:1/"},
 		{"redis+cluster://u:SECRET@h:1/", "redis+cluster://v:SECRET@g:1/"}, {"redis://u:SECRET@h:1/", "redis://u:SECRET%zz@h:1/"},
-		{"redis://h:1/?password=SECRET", "redis://h:1/?password=SECRETS"},
+		{"redis://h:1/?password=SECRET", "redis://h:1/?password=SECRETS"}, {"redis://SECRET@h:1/", "redis://SECRETS@h:1/"},
 	} {
 		changes := Compare(edited(t, "name: shop", "name: shop\nstore: '"+stores[0]+"'"), edited(t, "name: shop", "name: shop\nstore: '"+stores[1]+"'"))
 		if said := fmt.Sprintf("%+v", changes); len(changes) != 1 || strings.Contains(said, "SECRET") {
