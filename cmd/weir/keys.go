@@ -253,7 +253,7 @@ func knownPlan(p *policy.Policy, plan, command string) error {
 type keysReport struct {
 	SchemaVersion int        `json:"schema_version"`
 	Caller        string     `json:"caller,omitempty"`  // of get and reset
-	Callers       int        `json:"callers,omitempty"` // that top looked at
+	Callers       *int       `json:"callers,omitempty"` // that top looked at
 	DryRun        bool       `json:"dry_run,omitempty"`
 	Limits        []keyUsage `json:"limits"`
 
@@ -316,7 +316,7 @@ func keysTop(ctx context.Context, c *common, k *counters, prefix string, most in
 		return err
 	}
 	if c.format == "json" {
-		err = writeJSON(c.stdout, keysReport{SchemaVersion: 1, Callers: seen, Limits: rows, Unreadable: bad})
+		err = writeJSON(c.stdout, keysReport{SchemaVersion: 1, Callers: &seen, Limits: rows, Unreadable: bad})
 	} else if len(rows) > 0 {
 		err = writeRows(c.stdout, rows, true)
 	}
