@@ -119,7 +119,7 @@ read is named at the end, and ends it with 3.
 		Example: `  weir accounts list
   weir accounts list account#acme- --json`,
 		Annotations: map[string]string{formatsKey: "text,json"},
-		Args:        atMost(1, "weir accounts list account#acme-"),
+		Args:        atMost(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return withCounters(cmd, c, "", func(k *counters) error {
 				return accountsList(cmd.Context(), c, k, strings.Join(args, ""))

@@ -71,7 +71,7 @@ the lowest plan that has room for it.
 		Example: `  weir keys top
   weir keys top account# -n 20 --plan free`,
 		Annotations: map[string]string{formatsKey: "text,json"},
-		Args:        atMost(1, "weir keys top account#"),
+		Args:        atMost(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if most < 1 {
 				return usage("weir keys top -n 10", "-n %d: at least one line is shown", most)
@@ -114,10 +114,10 @@ func planFlag(cmd *cobra.Command, plan *string) {
 }
 
 // atMost refuses more arguments than a command takes.
-func atMost(n int, try string) cobra.PositionalArgs {
+func atMost(n int) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		if len(args) > n {
-			return usage(try, "%s takes at most %s, but got %s", cmd.CommandPath(), plural(n, "argument"), strings.Join(args, " "))
+			return usage(retyped(cmd, args[:n], ""), "%s takes at most %s, but got %s", cmd.CommandPath(), plural(n, "argument"), strings.Join(args, " "))
 		}
 		return nil
 	}
@@ -129,14 +129,11 @@ func callerArgs(most int, try string) cobra.PositionalArgs {
 		if len(args) == 0 {
 			return usage(try, "%s: no caller is named", cmd.CommandPath())
 		}
-		if err := atMost(most, try)(cmd, args); err != nil {
-			return err
-		}
 		if _, ok := weir.ParseKey(args[0]); ok {
-			return nil
+			return atMost(most)(cmd, args)
 		}
 		if near, ok := weir.ParseKey(nearKey(args[0])); ok {
-			try = ofAnother(cmd)(near.String())
+			try = retyped(cmd, append([]string{near.String()}, args[1:min(most, len(args))]...), "")
 		}
 		if len(args[0]) > weir.MaxKey {
 			return usage(try, "a key of %d bytes; a caller's has %d at most", len(args[0]), weir.MaxKey)

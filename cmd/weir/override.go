@@ -219,7 +219,7 @@ func oneCaller(try string) cobra.PositionalArgs {
 		if len(args) == 0 {
 			return usage(try, "%s: no caller is named", cmd.CommandPath())
 		}
-		return atMost(1, try)(cmd, args)
+		return atMost(1)(cmd, args)
 	}
 }
 

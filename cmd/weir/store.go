@@ -281,7 +281,7 @@ DynamoDB table charges for. Redis may give a key twice while it grows.
 		Example: `  weir store ls --store bolt:weir.db
   weir store ls account# -n 20 --store redis://localhost:6379`,
 		Annotations: map[string]string{formatsKey: "text,json"},
-		Args:        atMost(1, "weir store ls account#"),
+		Args:        atMost(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if most < 0 {
 				return usage("weir store ls -n 20", "-n %d: a listing has 0 keys, which means all, or more", most)
