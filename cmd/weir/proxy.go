@@ -127,6 +127,10 @@ func runProxy(cmd *cobra.Command, c *common, f *proxyFlags) (err error) {
 		replicas: f.replicas, shadow: f.shadow, keepDenials: true, allowedShare: f.allowedShare, log: log,
 		deadline: proxyDeadline,
 	}
+	// A start that fails for want of a secret makes no file.
+	if o.verifier, err = verifierOf(ctx, p.Auth(), o.auth); err != nil {
+		return err
+	}
 	var watch weir.Observer
 	hints := []string{}
 	if f.metrics != "" {

@@ -53,6 +53,8 @@ type serverOptions struct {
 	url    storeURL // of store
 	auth   auth.Options
 
+	verifier *auth.Verifier // of policy; nil: it is made of auth
+
 	storeOf func(*policy.Policy) string // that a policy would be served with; nil: always the same
 
 	target      *url.URL
@@ -76,15 +78,17 @@ type serverOptions struct {
 // newServer makes everything ready and then listens, so that a port that
 // accepts is one that decides.
 func newServer(ctx context.Context, o serverOptions) (*server, error) {
-	s := &server{o: o, metrics: o.metrics}
-	v, err := verifierOf(ctx, o.policy.Auth(), o.auth)
-	if err != nil {
-		return nil, err
+	var err error
+	if o.verifier == nil {
+		if o.verifier, err = verifierOf(ctx, o.policy.Auth(), o.auth); err != nil {
+			return nil, err
+		}
 	}
-	s.verifier.Store(v)
+	s := &server{o: o, metrics: o.metrics}
+	s.verifier.Store(o.verifier)
 	eo := engine.Options{
 		Policy: o.policy, Store: o.store, Deadline: o.deadline, Replicas: o.replicas, CanGiveBack: true, KeepDenials: o.keepDenials, Shadow: o.shadow,
-		Identify: identifyBy(v), Logger: o.log, LogKey: []byte(os.Getenv("WEIR_LOG_KEY")),
+		Identify: identifyBy(o.verifier), Logger: o.log, LogKey: []byte(os.Getenv("WEIR_LOG_KEY")),
 		Decisions: o.decisions, AllowedShare: o.allowedShare, Observer: o.observer,
 	}
 	if eo.Decided = o.decided; o.metrics != nil {
