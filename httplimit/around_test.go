@@ -12,6 +12,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"os"
 	"strings"
 	"testing"
@@ -80,6 +81,22 @@ func TestARequestIsHandedBack(t *testing.T) {
 		for i, text := range ways() {
 			if got := look(newGate(t, text, inner), c[0], c[1]); got != want {
 				t.Errorf("%s, policy %d: %s, without the middleware %s", c, i, got, want)
+			}
+		}
+	}
+}
+
+// Of a form of which what stands in front has made one half, the handler's is handed back.
+func TestTheOtherHalfOfAFormIsHandedBack(t *testing.T) {
+	made := url.Values{"a": {"1"}}
+	for i, text := range ways() {
+		for _, begun := range [][2]url.Values{{made, nil}, {nil, made}} {
+			g := newGate(t, text, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { r.ParseForm() }))
+			r := httptest.NewRequest("POST", "/", nil)
+			r.Form, r.PostForm = begun[0], begun[1]
+			g.ServeHTTP(httptest.NewRecorder(), r)
+			if r.Form == nil || r.PostForm == nil {
+				t.Errorf("policy %d: %v became %v and %v", i, begun, r.Form, r.PostForm)
 			}
 		}
 	}

@@ -143,22 +143,25 @@ func TestACopyArrivesAsItComes(t *testing.T) {
 		if size >= begin {
 			first = io.MultiReader(first, waits(arrived))
 		}
-		io.Copy(w, io.MultiReader(first, body))
+		if n, err := io.Copy(w, io.MultiReader(first, body)); n != body.Size() || err != nil {
+			t.Errorf("%d bytes: %d are said to be copied, %v", body.Size(), n, err)
+		}
 	})
 	bare, g := httptest.NewServer(next), httptest.NewServer(newGate(t, one("1000/s"), next))
 	defer bare.Close()
 	defer g.Close()
+	client := http.Client{Timeout: 10 * time.Second} // of what does not arrive
 	for _, size = range []int{0, 1, 511, 512, 513, 1023, 1024, 1025, 2047, 2048, 2049, 100_000} {
 		var forms [2]string
 		for i, url := range []string{bare.URL, g.URL} {
 			arrived = make(chan struct{})
 			r, _ := http.NewRequest("GET", url, nil)
 			r.Header.Set("Test-Sub", "a")
-			res, err := http.DefaultClient.Do(r)
-			if err != nil {
-				t.Fatal(err)
-			}
+			res, err := client.Do(r)
 			close(arrived)
+			if err != nil {
+				t.Fatalf("%d bytes: %v", size, err)
+			}
 			body, err := io.ReadAll(res.Body)
 			res.Body.Close()
 			if err != nil || len(body) != size {
