@@ -190,6 +190,7 @@ func (f *forwarder) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	ctx := r.Context()
+	body := &inbound{in: r, rc: r.Body} // r itself: trailers are not written to a copy
 	if up := r.Header.Values("Upgrade"); len(up) > 0 && !isWebSocket(up) {
 		r = r.WithContext(ctx)
 		r.Header = r.Header.Clone()
@@ -199,7 +200,6 @@ func (f *forwarder) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		ctx, end = f.o.Tunnels.begin(ctx)
 		defer end()
 	}
-	body := &inbound{in: r, rc: r.Body}
 	ctx = context.WithValue(ctx, inboundKey{}, body)
 	out := r.WithContext(ctx)
 	if r.Body != nil && r.Body != http.NoBody {

@@ -27,7 +27,7 @@ func NewServer(h http.Handler, h2c bool, log *slog.Logger) *http.Server {
 	p.SetHTTP2(true)
 	p.SetUnencryptedHTTP2(h2c)
 	return &http.Server{
-		Handler:           keepTrailers(h),
+		Handler:           h,
 		ReadHeaderTimeout: ReadHeaderTimeout,
 		IdleTimeout:       IdleTimeout,
 		MaxHeaderBytes:    MaxHeaderBytes,
@@ -36,16 +36,4 @@ func NewServer(h http.Handler, h2c bool, log *slog.Logger) *http.Server {
 		// handshakes, clients that left.
 		ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug),
 	}
-}
-
-// keepTrailers gives the server a place for trailers that the client did not
-// announce. Handlers in between copy the request, and a map that is made only
-// when the trailers arrive would be seen by none of the copies.
-func keepTrailers(next http.Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.ContentLength < 0 && r.Trailer == nil {
-			r.Trailer = make(http.Header)
-		}
-		next.ServeHTTP(w, r)
-	})
 }

@@ -27,18 +27,15 @@ func TestTrailersBothWays(t *testing.T) {
 		got, _ := json.Marshal(r.Trailer)
 		w.Header().Set(http.TrailerPrefix+"X-Seen", string(got))
 	})
-	for _, announced := range []bool{true, false} {
+	for _, fields := range []string{"", "Trailer: X-Check, X-Forwarded-For\r\n", "Upgrade: other\r\n"} { // the last of a request that is changed
 		f := start(t, up.URL, setup{})
 		head := "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\nConnection: close\r\n"
-		if announced {
-			head += "Trailer: X-Check, X-Forwarded-For\r\n"
-		}
-		res, body := raw(t, f.addr, head+"\r\n5\r\nhello\r\n0\r\nX-Check: abc\r\nX-Forwarded-For: 10.0.0.1\r\nweir_decision: x\r\n\r\n")
+		res, body := raw(t, f.addr, head+fields+"\r\n5\r\nhello\r\n0\r\nX-Check: abc\r\nX-Forwarded-For: 10.0.0.1\r\nweir_decision: x\r\n\r\n")
 		if body != "hello" || res.Trailer.Get("X-Sum") != "5" {
-			t.Errorf("announced %v: body %q, trailer %v", announced, body, res.Trailer)
+			t.Errorf("%q: body %q, trailer %v", fields, body, res.Trailer)
 		}
 		if got := res.Trailer.Get("X-Seen"); got != `{"X-Check":["abc"]}` {
-			t.Errorf("announced %v: the upstream saw the trailers %s", announced, got)
+			t.Errorf("%q: the upstream saw the trailers %s", fields, got)
 		}
 	}
 }
