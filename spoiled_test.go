@@ -216,3 +216,43 @@ func TestSettleBesideASpoiledField(t *testing.T) {
 		}
 	})
 }
+
+// A shadow's limit with a spoiled field keeps no limit beside it from being counted
+// exactly: neither where the shadow was without room when it was last seen, so that its
+// fields are in the write for that, nor where the field is one that no write names.
+func TestSpoiledShadowBesideALimit(t *testing.T) {
+	onSpoiling(t, func(s *spoiling) {
+		for _, c := range []struct{ form, field string }{
+			{"quota 3/d", ""}, {"3/d burst 3", ""}, {"quota 3/year calendar", ""}, {"sliding 3/90d", ""},
+			{"1000/s burst 2", "shadow~.c"}, {"quota 300/d", "shadow~.t"}, {"quota 300/year calendar", "shadow~.c@year/UTC:1735689600"}, {"sliding 300/h", "shadow~.c@1h:1735689600"},
+		} {
+			key := weir.NewKey("account", c.form)
+			lim := weir.NewLimiter(s.store, weir.Options{Deadline: patient, Observer: &weir.Observer{Failed: func(_ context.Context, op weir.Op, err error) {
+				if !op.Shadow {
+					s.Errorf("%s, %q: %v", c.form, c.field, err)
+				}
+			}}})
+			ops := []weir.Op{{Limit: limit(s, "quota 20/d", "counted"), Key: key}, {Limit: limit(s, c.form, "shadow"), Key: key, Shadow: true}}
+			allowed := 0
+			for n := range 30 {
+				if d, err := lim.Take(s.Context(), ops...); err != nil {
+					s.Error(err)
+				} else if d.Allowed {
+					allowed++
+				}
+				switch {
+				case n < 5:
+				case c.field != "":
+					s.set(key, c.field, "abc")
+				default:
+					for _, field := range s.of(ops[1]) {
+						s.set(key, field, "abc")
+					}
+				}
+			}
+			if allowed != 20 {
+				s.Errorf("%s, %q: %d are allowed", c.form, c.field, allowed)
+			}
+		}
+	})
+}

@@ -220,10 +220,11 @@ func ceilSeconds(ns int64) int64 {
 
 // decode reads the integers of an item that this process has limits for. What
 // else the item holds is left alone. What is spoiled is an error of a look, with no
-// write, and of a write that names its limit: other limits of the item go on, and
-// don't see it. To a write a fraction is the integer above it, by which guards hold or
-// don't: an error would refuse who has been charged.
-func decode(item map[string]types.AttributeValue, w *weir.Write, state *weir.Cells) error {
+// write, and of a write that names its limit and was not applied: other limits of the
+// item go on, and don't see it, nor does one whose write was, which has done without
+// it. To a write a fraction is the integer above it, by which guards hold or don't: an
+// error would refuse who has been charged.
+func decode(item map[string]types.AttributeValue, w *weir.Write, applied bool, state *weir.Cells) error {
 	state.Reset()
 	var spoiled []string
 	for name, v := range item {
@@ -241,7 +242,7 @@ func decode(item map[string]types.AttributeValue, w *weir.Write, state *weir.Cel
 		switch {
 		case err == nil:
 			state.Set(f, i)
-		case w == nil || names(w, f):
+		case w == nil || names(w, f, applied):
 			spoiled = append(spoiled, name)
 		}
 	}
@@ -253,10 +254,12 @@ func decode(item map[string]types.AttributeValue, w *weir.Write, state *weir.Cel
 	return &weir.SpoiledError{Field: spoiled[0], More: spoiled[1:], Err: err}
 }
 
-// names reports whether a write is of a field's limit.
-func names(w *weir.Write, f weir.Field) bool {
-	return slices.ContainsFunc(w.If, func(c weir.Cond) bool { return c.Field.Limit == f.Limit }) ||
-		slices.ContainsFunc(w.Do, func(a weir.Act) bool { return a.Field.Limit == f.Limit })
+// names reports whether a write names a field, or, unless it was applied, another one of
+// the field's limit.
+func names(w *weir.Write, f weir.Field, applied bool) bool {
+	is := func(o weir.Field) bool { return o == f || !applied && o.Limit == f.Limit }
+	return slices.ContainsFunc(w.If, func(c weir.Cond) bool { return is(c.Field) }) ||
+		slices.ContainsFunc(w.Do, func(a weir.Act) bool { return is(a.Field) })
 }
 
 // integer reads the attribute of this name.

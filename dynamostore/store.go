@@ -158,7 +158,7 @@ func (s *Store) Apply(ctx context.Context, item weir.Key, tries []weir.Write, st
 	if len(tries) == 0 || !clockHolds(&tries[0], now) {
 		old, err := s.read(ctx, "read", pk)
 		if err == nil {
-			err = decode(old, nil, state)
+			err = decode(old, nil, false, state)
 		}
 		if err != nil {
 			return -1, now, s.explain("read", err)
@@ -173,7 +173,7 @@ func (s *Store) Apply(ctx context.Context, item weir.Key, tries []weir.Write, st
 	out, took, err := s.update(ctx, in)
 	if err == nil {
 		s.trip(ctx, weir.Trip{Took: took, WriteUnits: units(out.ConsumedCapacity), Applied: true})
-		if err := decode(out.Attributes, w, state); err != nil {
+		if err := decode(out.Attributes, w, true, state); err != nil {
 			return -1, now, fmt.Errorf("%w: %w", weir.ErrOutcomeUnknown, s.explain("update", err))
 		}
 		return 0, now, nil
@@ -189,10 +189,11 @@ func (s *Store) Apply(ctx context.Context, item weir.Key, tries []weir.Write, st
 			return -1, now, s.explain("read after a failed condition", err)
 		}
 	}
-	if err := decode(old, w, state); err != nil {
+	done := w.Nonce != 0 && remembers(old, w.Nonce)
+	if err := decode(old, w, done, state); err != nil {
 		return -1, now, s.explain("update", err)
 	}
-	if w.Nonce != 0 && remembers(old, w.Nonce) {
+	if done {
 		return 0, now, nil
 	}
 	if old == nil && !creates(w) && w.Holds(state, now) {

@@ -237,7 +237,8 @@ func (s *service) readable(err error) bool {
 func (s *service) lose(why error, which func(*Ask) bool) (any bool) {
 	for _, t := range s.batch.fits {
 		for i := range t.asks {
-			if a := &t.asks[i]; a.Shadow && len(t.asks) > 1 && t.verdicts[i].OK && t.shed&(1<<i) == 0 && which(a) {
+			rides := t.verdicts[i].OK || !s.fresh // or has guards in the write, by what was last known, that it has no room
+			if a := &t.asks[i]; a.Shadow && len(t.asks) > 1 && rides && t.shed&(1<<i) == 0 && which(a) {
 				t.shed |= 1 << i
 				t.verdicts[i], a.Err, any = unseen(a), why, true
 			}
