@@ -219,14 +219,16 @@ func TestSettleBesideASpoiledField(t *testing.T) {
 
 // A shadow's limit with a spoiled field keeps no limit beside it from being counted
 // exactly: neither where the shadow was without room when it was last seen, so that its
-// fields are in the write for that, nor where the field is one that no write names.
+// fields are in the write for that, nor where the field is one that no write names. Nor
+// do those of the limit's own shadow.
 func TestSpoiledShadowBesideALimit(t *testing.T) {
 	onSpoiling(t, func(s *spoiling) {
 		for _, c := range []struct{ form, field string }{
 			{"quota 3/d", ""}, {"3/d burst 3", ""}, {"quota 3/year calendar", ""}, {"sliding 3/90d", ""},
 			{"1000/s burst 2", "shadow~.c"}, {"quota 300/d", "shadow~.t"}, {"quota 300/year calendar", "shadow~.c@year/UTC:1735689600"}, {"sliding 300/h", "shadow~.c@1h:1735689600"},
+			{"quota 300/d", "counted~.c"}, // as it was while that limit was a shadow
 		} {
-			key := weir.NewKey("account", c.form)
+			key := weir.NewKey("account", c.form+c.field)
 			lim := weir.NewLimiter(s.store, weir.Options{Deadline: patient, Observer: &weir.Observer{Failed: func(_ context.Context, op weir.Op, err error) {
 				if !op.Shadow {
 					s.Errorf("%s, %q: %v", c.form, c.field, err)

@@ -21,9 +21,24 @@ import (
 // field's name always has a dot, so nothing else can be called like this.
 var ring = [...]string{"w0", "w1", "w2", "w3"}
 
-// maxExpression is how many bytes of an expression DynamoDB takes; of operators it takes
-// 300. That is some 30 limits of any kind in one call.
-const maxExpression = 4 << 10
+// DynamoDB takes so many bytes of an expression, and so many operators and functions.
+// That is some 30 limits in one call, or 16 of those that tell of marks.
+const (
+	maxExpression = 4 << 10
+	maxOperators  = 300
+)
+
+// fits reports whether DynamoDB takes a request's expressions.
+func fits(in *dynamodb.UpdateItemInput) bool {
+	if len(*in.UpdateExpression) > maxExpression {
+		return false
+	}
+	if in.ConditionExpression == nil {
+		return true
+	}
+	cond := *in.ConditionExpression // an operator has a space before it and one behind it
+	return len(cond) <= maxExpression && strings.Count(cond, " ")/2+strings.Count(cond, "exists(") <= maxOperators
+}
 
 // expression collects the placeholders of one UpdateItem.
 type expression struct {
@@ -220,11 +235,10 @@ func ceilSeconds(ns int64) int64 {
 
 // decode reads the integers of an item that this process has limits for. What
 // else the item holds is left alone. What is spoiled is an error of a look, with no
-// write, and of a write that names its limit and was not applied: other limits of the
-// item go on, and don't see it, nor does one whose write was, which has done without
-// it. To a write a fraction is the integer above it, by which guards hold or don't: an
-// error would refuse who has been charged.
-func decode(item map[string]types.AttributeValue, w *weir.Write, applied bool, state *weir.Cells) error {
+// write, and of a write that names it: others go on, and don't see it. To a write a
+// fraction is the integer above it, by which guards hold or don't: an error would
+// refuse who has been charged.
+func decode(item map[string]types.AttributeValue, w *weir.Write, state *weir.Cells) error {
 	state.Reset()
 	var spoiled []string
 	for name, v := range item {
@@ -242,7 +256,7 @@ func decode(item map[string]types.AttributeValue, w *weir.Write, applied bool, s
 		switch {
 		case err == nil:
 			state.Set(f, i)
-		case w == nil || names(w, f, applied):
+		case w == nil || names(w, f):
 			spoiled = append(spoiled, name)
 		}
 	}
@@ -254,12 +268,10 @@ func decode(item map[string]types.AttributeValue, w *weir.Write, applied bool, s
 	return &weir.SpoiledError{Field: spoiled[0], More: spoiled[1:], Err: err}
 }
 
-// names reports whether a write names a field, or, unless it was applied, another one of
-// the field's limit.
-func names(w *weir.Write, f weir.Field, applied bool) bool {
-	is := func(o weir.Field) bool { return o == f || !applied && o.Limit == f.Limit }
-	return slices.ContainsFunc(w.If, func(c weir.Cond) bool { return is(c.Field) }) ||
-		slices.ContainsFunc(w.Do, func(a weir.Act) bool { return is(a.Field) })
+// names reports whether a write names a field.
+func names(w *weir.Write, f weir.Field) bool {
+	return slices.ContainsFunc(w.If, func(c weir.Cond) bool { return c.Field == f }) ||
+		slices.ContainsFunc(w.Do, func(a weir.Act) bool { return a.Field == f })
 }
 
 // integer reads the attribute of this name.

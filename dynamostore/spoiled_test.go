@@ -14,6 +14,7 @@ import (
 	"github.com/weirlabs/weir"
 	"github.com/weirlabs/weir/dynamostore"
 	"github.com/weirlabs/weir/internal/dynalite"
+	"github.com/weirlabs/weir/internal/plan"
 )
 
 // Whatever another program has put into an attribute of a limit is an error of that
@@ -102,6 +103,40 @@ func TestSpoiledAttributes(t *testing.T) {
 		}
 		if err := takes(); err != nil {
 			t.Error(err)
+		}
+	})
+}
+
+// A write for which the time is not right is not sent. What has been read instead is an
+// answer to it, of which others that are spoiled are no part.
+func TestSpoiledNeighbourOfAWriteOutOfTime(t *testing.T) {
+	onBoth(t, func(t *testing.T, server *dynalite.Server) {
+		client := clientOf(t, server, nil)
+		at := newClock(someDay)
+		store := open(t, client, dynamostore.Options{Now: at.now})
+		key := weir.NewKey("account", "customer-42")
+		sound, junk := parse(t, "sound", "quota 5/h"), parse(t, "junk", "quota 5/h")
+		l := limiterOn(store, weir.Options{Limits: []weir.Limit{sound, junk}, Now: at.now, Deadline: 10 * time.Second})
+		take(t, l, weir.Op{Limit: sound, Key: key}, weir.Op{Limit: junk, Key: key})
+		table := tableOf(t)
+		if _, err := client.UpdateItem(t.Context(), &dynamodb.UpdateItemInput{
+			TableName: &table, Key: map[string]types.AttributeValue{"pk": &types.AttributeValueMemberS{Value: key.String()}}, UpdateExpression: aws.String("SET #n = :v"),
+			ExpressionAttributeNames: map[string]string{"#n": "junk.c"}, ExpressionAttributeValues: map[string]types.AttributeValue{":v": &types.AttributeValueMemberS{Value: "x"}},
+		}); err != nil {
+			t.Fatal(err)
+		}
+		field, ok := weir.ParseField("sound.c")
+		if !ok {
+			t.Fatal("sound.c is unknown")
+		}
+		var state weir.Cells
+		late := weir.Write{
+			If: []weir.Cond{{Field: weir.Field{Kind: plan.Clock}, Cmp: plan.AtMost, Value: at.now() - 1}},
+			Do: []weir.Act{{Field: field, Do: plan.Add, Value: 1}},
+		}
+		applied, _, err := store.Apply(t.Context(), key, []weir.Write{late}, &state)
+		if used, _ := state.Get(field); applied != -1 || err != nil || used != 1 {
+			t.Errorf("applied %d, %d are used, %v", applied, used, err)
 		}
 	})
 }

@@ -156,9 +156,13 @@ func (s *Store) Apply(ctx context.Context, item weir.Key, tries []weir.Write, st
 	}
 	pk := s.prefix + item.String()
 	if len(tries) == 0 || !clockHolds(&tries[0], now) {
+		var w *weir.Write // for which the time is not right
+		if len(tries) > 0 {
+			w = &tries[0]
+		}
 		old, err := s.read(ctx, "read", pk)
 		if err == nil {
-			err = decode(old, nil, false, state)
+			err = decode(old, w, state)
 		}
 		if err != nil {
 			return -1, now, s.explain("read", err)
@@ -167,13 +171,13 @@ func (s *Store) Apply(ctx context.Context, item weir.Key, tries []weir.Write, st
 	}
 	w := &tries[0]
 	in := s.encode(w, pk, now)
-	if len(*in.UpdateExpression) > maxExpression || in.ConditionExpression != nil && len(*in.ConditionExpression) > maxExpression {
-		return -1, now, s.errorf("update", "one call asks for more limits of one key than fit into a request, which are about 30; give some of them another key")
+	if !fits(in) {
+		return -1, now, s.errorf("update", "one call asks for more limits of one key than fit into a request, which are about 30, or 16 with notify_at; give some of them another key")
 	}
 	out, took, err := s.update(ctx, in)
 	if err == nil {
 		s.trip(ctx, weir.Trip{Took: took, WriteUnits: units(out.ConsumedCapacity), Applied: true})
-		if err := decode(out.Attributes, w, true, state); err != nil {
+		if err := decode(out.Attributes, w, state); err != nil {
 			return -1, now, fmt.Errorf("%w: %w", weir.ErrOutcomeUnknown, s.explain("update", err))
 		}
 		return 0, now, nil
@@ -189,11 +193,10 @@ func (s *Store) Apply(ctx context.Context, item weir.Key, tries []weir.Write, st
 			return -1, now, s.explain("read after a failed condition", err)
 		}
 	}
-	done := w.Nonce != 0 && remembers(old, w.Nonce)
-	if err := decode(old, w, done, state); err != nil {
+	if err := decode(old, w, state); err != nil {
 		return -1, now, s.explain("update", err)
 	}
-	if done {
+	if w.Nonce != 0 && remembers(old, w.Nonce) {
 		return 0, now, nil
 	}
 	if old == nil && !creates(w) && w.Holds(state, now) {

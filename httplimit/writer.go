@@ -133,14 +133,16 @@ func (w hijacker) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 }
 
 // ReadFrom leaves the first bytes to Write, and sends them before it reads on, as the
-// server does: of a source that has none nothing is written, and the status is still to
-// come.
+// server does where it has no TLS to do: of a source that has none nothing is written,
+// and the status is still to come.
 func (w http1) ReadFrom(src io.Reader) (n int64, err error) {
 	if !w.c.committed {
 		const sniffed = 512 // by the server, for Content-Type
 		switch n, err = io.CopyN(w.plain, src, sniffed); err {
 		case nil:
-			w.Flush()
+			if w.c.request.TLS == nil {
+				w.Flush()
+			}
 		case io.EOF:
 			return n, nil
 		default:

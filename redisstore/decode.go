@@ -3,7 +3,6 @@ package redisstore
 import (
 	"errors"
 	"fmt"
-	"slices"
 	"strconv"
 	"strings"
 
@@ -20,8 +19,7 @@ type reply struct {
 // fields that the writes name, and the names and values of other fields. It
 // fills state with the fields of limits that this process has; what else the item
 // holds is left alone. What is spoiled is an error of a look, and of a write that
-// names its limit and was not applied: other limits of the item go on, and don't see
-// it, nor does one whose write was, which has done without it.
+// names it: others go on, and don't see it.
 func (n *names) decode(text string, named []weir.Field, state *weir.Cells) (r reply, err error) {
 	which, text, more := strings.Cut(text, " ")
 	which, r.again = strings.CutPrefix(which, "=")
@@ -69,7 +67,7 @@ func (n *names) decode(text string, named []weir.Field, state *weir.Cells) (r re
 		}
 		v, err := integer(value)
 		if err != nil {
-			if len(named) == 0 || r.applied < 0 && slices.ContainsFunc(named, func(o weir.Field) bool { return o.Limit == f.Limit }) {
+			if len(named) == 0 {
 				spoiled = notInteger(spoiled, name, value)
 			}
 			continue

@@ -101,10 +101,10 @@ func (t *take) plain() bool { return len(t.asks) == 1 && !t.asks[0].Shadow }
 // more than a limit can ever hold, where a newer policy's bucket has room for it; nor
 // name any number of limits. The next one is theirs.
 func (b *batch) apart(t *take, now int64) bool {
-	limits := len(b.totals) + len(b.lacks)
+	more := 0
 	for i := range t.asks {
 		a := &t.asks[i]
-		limits++
+		more++
 		for j := range b.totals {
 			m := &b.totals[j]
 			if !m.spec.Same(a.Spec) {
@@ -113,11 +113,11 @@ func (b *batch) apart(t *take, now int64) bool {
 			if !m.spec.Alike(a.Spec) || m.sum > a.Spec.Most()-a.Cost && a.Spec.Look(&b.scratch, now, a.Cost).OK {
 				return true
 			}
-			limits--
+			more--
 			break
 		}
 	}
-	return limits > maxLimits && len(b.fits) > 0
+	return more > 0 && len(b.fits) > 0 && len(b.totals)+len(b.lacks)+more > maxLimits
 }
 
 func room(t *take, state *plan.Cells, now int64) bool {

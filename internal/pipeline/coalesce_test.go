@@ -269,6 +269,15 @@ func TestLimitsOfAWriteAreBounded(t *testing.T) {
 			if refused, err := b.Take(b.Context(), b.Until(1), key("b"), asks, false, make([]plan.Verdict, len(asks))); refused || err != nil {
 				b.Errorf("all at once: refused %v, %v", refused, err)
 			}
+			before := b.store.trips()
+			all(32, func(int) {
+				if _, err := b.Take(b.Context(), b.Until(1), key("b"), asks, false, make([]plan.Verdict, len(asks))); err != nil {
+					b.Error(err)
+				}
+			})
+			if n := b.store.trips() - before; n > 4 {
+				b.Errorf("%s: 32 calls of the same %d limits made %d trips", text, len(asks), n)
+			}
 		})
 	}
 }

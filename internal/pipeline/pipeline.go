@@ -65,7 +65,7 @@ const (
 	maxGap    = time.Second          // and half a deadline, so that a call can have its turn
 	maxIdle   = 4                    // gaps
 	maxBatch  = 4096                 // calls in one write
-	maxLimits = 24                   // that a write of several calls names: DynamoDB takes 300 operators in a condition, which is 28 of any kind
+	maxLimits = 16                   // that a write of calls for several names: DynamoDB takes 300 operators in a condition, which is so many of any kind
 )
 
 // Pipeline asks one store. It is safe for concurrent use. It has a goroutine
