@@ -236,8 +236,9 @@ func ceilSeconds(ns int64) int64 {
 // decode reads the integers of an item that this process has limits for. What
 // else the item holds is left alone. What is spoiled is an error of a look, with no
 // write, and of a write that names it: others go on, and don't see it. To a write a
-// fraction is the integer above it, by which guards hold or don't: an error would
-// refuse who has been charged.
+// fraction is the integer above it, as to the guards that a count is at most or above
+// something: an error would refuse who has been charged. To those of the other kinds it
+// is not; then no write holds, and the item is busy until a reset.
 func decode(item map[string]types.AttributeValue, w *weir.Write, state *weir.Cells) error {
 	state.Reset()
 	var spoiled []string
