@@ -112,6 +112,9 @@ func (k *compiler) compileStore() {
 	}
 	if err := k.checkStore(k.store, slices.Clone(k.p.limits)); err != nil {
 		k.wrong(k.storeAt, codeStore, "", "%s", strings.TrimPrefix(err.Error(), "weir: "))
+		if strings.Contains(k.store, "@") {
+			k.hideLast() // a password may stand before it, on a line that does not look like a store's
+		}
 	}
 }
 

@@ -132,14 +132,16 @@ func (d *document) swallowed(out, key *node, tag *ast.TagNode, depth int) {
 	}
 }
 
-// show quotes a text of the file for a message, cut to a readable length.
+// show quotes a text of the file for a message, without what may be a password, cut to
+// a readable length.
 func show(s string) string {
 	const most = 60
 	if s == "" {
 		return "an empty text"
 	}
+	s = withoutSecrets(printable(strings.ReplaceAll(s, "\n", " ")))
 	if r := []rune(s); len(r) > most {
 		s = string(r[:most]) + "..."
 	}
-	return "`" + printable(strings.ReplaceAll(s, "\n", " ")) + "`"
+	return "`" + s + "`"
 }

@@ -96,18 +96,24 @@ func excerptOf(content string, line, col, n int) string {
 		strings.Repeat(" ", len(margin)-2) + "| " + strings.Repeat(" ", len(lead)+at) + strings.Repeat("^", n)
 }
 
-// secretURL finds what may be a URL, or a store, with credentials: before an @, or as a
-// parameter.
-var secretURL = regexp.MustCompile(`([a-z]:|stor[a-z]*["']?: +)[^ ].*[@?].*`)
+// secrets find what may be a password; what comes after the first group is not shown.
+var secrets = []*regexp.Regexp{
+	// Of any URL, before the host, or where a port would stand if the host was forgotten.
+	regexp.MustCompile(`(:)//.*@.*`),
+	regexp.MustCompile(`(?i)((?:://|redis[a-z+]*:)[^:/\[ "',]*:)(?:[0-9]{0,5}[^0-9/"',} ]|[0-9]{6}).*`),
+	// Of a store, which is told by its scheme or the name of the field, also as a parameter.
+	regexp.MustCompile(`(?i)((?:redis[a-z+]*|dynamodb|bolt|memory):|(?:^|[ {,_])["']?st[a-z]?or[a-z]*["']? *: *)(?:[^ ].*)?[@?].*`),
+}
 
-// withoutSecrets is a line with * in place of all that follows the scheme of such a URL:
-// where a password that is not escaped ends, nobody knows.
+// withoutSecrets is a line with * in place of what may be a password, and of all that
+// follows: where one that is not escaped ends, nobody knows.
 func withoutSecrets(s string) string {
-	at := secretURL.FindStringSubmatchIndex(s)
-	if at == nil {
-		return s
+	for _, secret := range secrets {
+		if at := secret.FindStringSubmatchIndex(s); at != nil {
+			s = s[:at[3]] + strings.Repeat("*", utf8.RuneCountInString(s[at[3]:]))
+		}
 	}
-	return s[:at[3]] + strings.Repeat("*", utf8.RuneCountInString(s[at[3]:]))
+	return s
 }
 
 func printable(s string) string {

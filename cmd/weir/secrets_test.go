@@ -20,6 +20,7 @@ var secretStores = []string{
 	"bolt://u:SECRET@x/y", "bolt:w.db?password=SECRET", "bolt:w.db?SECRET@h", "bolt:w.db?a=%zzSECRET", "memory:?a=%zzSECRET",
 	"dynamodb://k:SECRET@x/y?region=eu-central-1", "dynamodb:k:SECRET@x/y", "dynamodb:table?endpoint=k:SECRET@127.0.0.1:1", "dynamodb:table?region=r&password=SECRET",
 	"dynamodb:table?region=r&create=maybe&endpoint=http://k:SECRET@127.0.0.1:1", "postgres://u:SECRET@h",
+	"REDIS://ADMIN:SECRET@h", "redis://u:SECRET", "redis://u:12SECRET", "redis://:SECRET", "redis:u:SECRET", "postgres://u:SECRET",
 }
 
 // TestNoErrorShowsASecret: whatever is wrong with a store's URL, and wherever it
@@ -32,12 +33,20 @@ func TestNoErrorShowsASecret(t *testing.T) {
 		// The password stands in a mistake of the store and in the line of another one.
 		own := writeFile(t, "own"+strconv.Itoa(i)+".yaml", "weir: 1\nstore: \""+store+"\"\n"+limits)
 		other := writeFile(t, "other"+strconv.Itoa(i)+".yaml", "store: '"+store+"'\n"+limits)
+		folded := writeFile(t, "folded"+strconv.Itoa(i)+".yaml", "weir: 1\n'store' :\n  '"+store+"'\n"+limits)
+		strore := writeFile(t, "strore"+strconv.Itoa(i)+".yaml", "weir: 1\n\"Strore\" : "+store+"\n"+limits)
+		url := store
+		if !strings.Contains(url, "://") {
+			url = "redis://" + url // what looks like no store is shown where none belongs
+		}
+		edge := writeFile(t, "edge"+strconv.Itoa(i)+".yaml", "weir: 1\nedge_store: "+url+"\nname: "+url+"\n"+limits)
 		storre := writeFile(t, "storre"+strconv.Itoa(i)+".yaml", "weir: 1\nstorre: "+store+"\n"+limits)
 		for _, line := range [][]string{
 			{"store", "check", "--store", store}, {"store", "ls", "--store", store}, {"store", "create", "--store", store},
 			{"keys", "top", "--store", store}, {"proxy", "--to", "http://127.0.0.1:1", "--listen", "127.0.0.1:0", "--store", store},
 			{"keys", "get", "nobody", "--store", store}, {"store", "check", "-c", own}, {"proxy", "--to", "http://127.0.0.1:1", "-c", own},
 			{"check", own}, {"check", "--json", own}, {"check", "--format", "sarif", own}, {"check", other}, {"check", "--json", other}, {"check", storre}, {"diff", own, own},
+			{"check", folded}, {"check", strore}, {"check", edge}, {"check", "--json", edge},
 		} {
 			var out, errs bytes.Buffer
 			code := run(t.Context(), line, &out, &errs)
