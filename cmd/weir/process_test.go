@@ -355,8 +355,14 @@ func TestLongPeriodsOutlastARestart(t *testing.T) {
 	if res, _ := do(t, "GET", two.url+"/"); res.StatusCode != 429 {
 		t.Errorf("after a restart: %d, want 429", res.StatusCode)
 	}
-	for text, want := range map[string]string{"0.001/s burst 100": "takes 27h47m0s to fill again", "10/s burst 20": ""} {
-		p := startWeir(t, nil, "proxy", "--to", up.URL, "--limit", text, "--listen", "127.0.0.1:0")
+	// Who names a store, on the line or in the policy, is not told that none is.
+	named := writeFile(t, filepath.Join(t.TempDir(), "weir.yaml"), "weir: 1\nstore: \"memory:\"\napplication: {limits: [{name: a, match: GET /, by: ip, limit: 0.001/s burst 100}]}\n")
+	for text, want := range map[string]string{
+		"--limit=0.001/s burst 100": "takes 27h47m0s to fill again", "--limit=10/s burst 20": "",
+		"--limit=0.001/s burst 100 --store memory:": "", "--config=" + named: "",
+	} {
+		limit, store, _ := strings.Cut(text, " --store ")
+		p := startWeir(t, nil, "proxy", "--to", up.URL, "--listen", "127.0.0.1:0", limit, "--store="+store)
 		if want != "" {
 			if l := p.line("no store is named"); !strings.Contains(l, want) || !strings.Contains(l, "--store bolt:weir.db") {
 				t.Errorf("%s: it says %q", text, l)
