@@ -148,7 +148,7 @@ func sdkLogger(log *slog.Logger) logging.Logger {
 func openRedis(ctx context.Context, u storeURL, o storeOptions) (*opened, error) {
 	s, err := redisstore.Open(u.text, redisstore.Options{Observer: o.observer})
 	if err != nil {
-		return nil, errHint{errUsage{err}, "weir store check --help"} // without a parameter it could be what somebody else counts on
+		return nil, wrongRedis(err)
 	}
 	r := &opened{Store: s, url: u}
 	err = patiently(ctx, u, func(ctx context.Context) (err error) {

@@ -110,7 +110,7 @@ func (u *storeURL) parseRedis() error {
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 	case err != nil:
-		return errHint{errUsage{err}, "weir store check --help"} // without a parameter it could be what somebody else counts on
+		return wrongRedis(err)
 	default:
 		u.maxTTL = s.Caps().MaxKeep
 		if err := s.Close(); err != nil {
@@ -120,6 +120,10 @@ func (u *storeURL) parseRedis() error {
 	u.name = at.Host + at.Path
 	return nil
 }
+
+// wrongRedis is a usage error of what package redisstore says of a URL. It names no
+// store to use: without a parameter that could be what somebody else counts on.
+func wrongRedis(err error) error { return errHint{errUsage{err}, "weir store --help"} }
 
 // parseParams reads what follows the ?, which may be known parameters only.
 func (u *storeURL) parseParams(query string, known []string) error {

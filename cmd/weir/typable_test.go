@@ -97,7 +97,7 @@ func TestEveryHintWorksAsItIsPrinted(t *testing.T) {
 		{"why", 2, 1, "keeps nothing of the refusal"},
 		{"keys top --store nonsense:", 2, 2, "memory: is seen by nobody"},
 		{"keys top --store memory:", 2, 0, "weir keys top"},
-		{"keys ban account#ann --store redis://localhost:1/?prefx=v", 2, 0, "weir store check"},
+		{"keys ban account#ann --store redis://localhost:1/?prefx=v", 2, 0, "All take prefix=P"},
 		{"cost --rps -1", 2, 0, ""},
 	} {
 		words := strings.Fields(c.args)
