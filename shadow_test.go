@@ -2,7 +2,9 @@ package weir_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -75,6 +77,44 @@ func TestR15_ShadowsDoNotUseUpTheTimeOfWhatCounts(t *testing.T) {
 					t.Errorf("%s: %d counted", c.name, each[0].Used)
 				}
 			})
+		}
+	}
+}
+
+// A shadow that can't be counted, since another program has spoiled its field, is told
+// to the observer, and its decision alone is unknown.
+func TestShadowThatCannotBeCountedIsToldOf(t *testing.T) {
+	errNoInteger := errors.New("no integer")
+	store := newLossy(nil, 0).undisturbed()
+	failed, decided := map[string]error{}, map[string]weir.Decision{}
+	lim := weir.NewLimiter(trips(func(ctx context.Context, item weir.Key, tries []weir.Write, state *weir.Cells) (int, int64, error) {
+		for _, w := range tries {
+			for _, act := range w.Do {
+				if field := act.Field.Text(); strings.HasPrefix(field, "spoiled~.") {
+					return -1, 0, &weir.SpoiledError{Field: field, Err: errNoInteger}
+				}
+			}
+		}
+		return store.Apply(ctx, item, tries, state)
+	}), weir.Options{Observer: &weir.Observer{
+		Failed:  func(_ context.Context, op weir.Op, err error) { failed[op.Limit.Name()] = err },
+		Decided: func(_ context.Context, op weir.Op, d weir.Decision) { decided[op.Limit.Name()] = d },
+	}})
+	key := weir.NewKey("account", "a")
+	d, err := lim.Take(t.Context(),
+		weir.Op{Limit: limit(t, "quota 10/d", "counted"), Key: key, OnFail: weir.FailDeny},
+		weir.Op{Limit: limit(t, "quota 10/d", "spoiled"), Key: key, Shadow: true},
+		weir.Op{Limit: limit(t, "quota 10/d", "sound"), Key: key, Shadow: true})
+	if err != nil || !d.Allowed || d.Degraded || d.Unknown || d.Used != 1 {
+		t.Errorf("%+v, %v", d, err)
+	}
+	if len(failed) != 1 || !errors.Is(failed["spoiled"], errNoInteger) {
+		t.Errorf("failed are %v", failed)
+	}
+	for _, name := range []string{"counted", "spoiled", "sound"} {
+		d, spoiled := decided[name], name == "spoiled"
+		if !d.Allowed || d.Unknown != spoiled || d.Degraded != spoiled || !spoiled && d.Used != 1 {
+			t.Errorf("%s: %+v", name, d)
 		}
 	}
 }
