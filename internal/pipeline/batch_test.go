@@ -1,6 +1,7 @@
 package pipeline
 
 import (
+	"fmt"
 	"maps"
 	"math/rand/v2"
 	"testing"
@@ -195,5 +196,44 @@ func TestTwoGuesses(t *testing.T) {
 	}
 	if held[0] < 1000 || held[1] < 1000 {
 		t.Errorf("held %v times", held)
+	}
+}
+
+// A write names so many limits, and those of shadows without room are among them: once
+// each, however many calls ask for them, and not where they stay out altogether.
+func TestShadowsOfAWriteAreBounded(t *testing.T) {
+	const base, calls = 1_800_000_000 * second, 2 * maxLimits
+	var specs, full []*plan.Spec
+	known := new(plan.Cells)
+	for i := range calls {
+		specs = append(specs, spec(t, fmt.Sprint("limit-", i), "quota 100/h"))
+		full = append(full, spec(t, fmt.Sprint("shadow-", i), "quota 1/h").Shadow())
+		full[i].Step(known, base, 1)
+	}
+	for _, c := range []struct {
+		name  string
+		asks  func(i int) (limit int, shadows []*plan.Spec)
+		shed  uint64
+		fits  int
+		lacks int
+	}{
+		{"a limit and a shadow of each", func(i int) (int, []*plan.Spec) { return i, full[i : i+1] }, 0, maxLimits / 2, maxLimits / 2},
+		{"the same limit and shadows", func(int) (int, []*plan.Spec) { return 0, full[1:maxLimits] }, 0, calls, maxLimits - 1},
+		{"a limit of each, and shadows that stay out", func(i int) (int, []*plan.Spec) { return i, full[1:maxLimits] }, ^uint64(1), maxLimits, 0},
+	} {
+		var pending []*take
+		for i := range calls {
+			limit, shadows := c.asks(i)
+			tk := &take{asks: []Ask{{Spec: specs[limit], Cost: 1}}, shed: c.shed}
+			for _, s := range shadows {
+				tk.asks = append(tk.asks, Ask{Spec: s, Cost: 1, Shadow: true})
+			}
+			tk.verdicts = make([]plan.Verdict, len(tk.asks))
+			pending = append(pending, tk)
+		}
+		var b batch
+		if b.judge(pending, known, base, maxBatch, false); len(b.fits) != c.fits || len(b.lacks) != c.lacks {
+			t.Errorf("%s: %d of %d calls in a write that needs %d shadows to be without room", c.name, len(b.fits), calls, len(b.lacks))
+		}
 	}
 }
