@@ -178,3 +178,25 @@ func TestTooBusyAgain(t *testing.T) {
 		}
 	})
 }
+
+// A call that is at the end of its tries leaves those behind it theirs, and their
+// shadows the trips that these may cost.
+func TestTriesOfTheirOwn(t *testing.T) {
+	inBubble(t, Options{}, func(b *bench) {
+		b.store.took = time.Millisecond
+		one, two, sh := spec(b.T, "one", "1/h burst 3"), spec(b.T, "two", "1/h burst 3"), spec(b.T, "sh", "quota 9/d").Shadow()
+		b.store.lost = func(trip int, _ []plan.Write) error {
+			b.turned("one", trip)
+			if trip == maxTrips+2 { // that of the second call alone
+				b.turned("two", trip)
+			}
+			return nil
+		}
+		asks := []Ask{{Spec: two, Cost: 1}, {Spec: sh, Cost: 1, Shadow: true}}
+		b.trip(maxTrips+3, "both", func() {
+			if errs := b.crowdBehind([]Ask{{Spec: one, Cost: 1}}, asks); !errors.Is(errs[0], errBusy) || errs[1] != nil || asks[1].Err != nil {
+				b.Errorf("%v, of the shadow %v", errs, asks[1].Err)
+			}
+		})
+	})
+}

@@ -28,8 +28,8 @@ type service struct {
 	took    bool            // a write has taken something
 	busy    bool            // the store has found the item too busy
 	most    int             // takes in one write
-	vain    int             // writes that did not hold, one after the other
-	missed  int             // and those that may have failed by a shadow only
+	vain    int             // writes that did not hold, one after the other, and left out no further shadow
+	missed  int             // and all that did not
 	spoiled bool            // one of the takes is of what can't be read
 	write   [2]plan.Write   // what is offered: the first offered of them
 	offered int
@@ -264,11 +264,10 @@ func (s *service) loses(planned int64) bool {
 // failAlike answers the one take of the last write, and all that ask for the same
 // limits. The others have tries of their own, together again.
 func (s *service) failAlike(err error) {
-	if one := s.batch.fits[0]; slices.Contains(s.pending, one) { // or its caller has left
-		s.failThose(err, func(t *take) bool {
-			return slices.EqualFunc(t.asks, one.asks, func(a, b Ask) bool { return a.Spec.Alike(b.Spec) })
-		})
-	}
+	one := s.batch.fits[0]
+	s.failThose(err, func(t *take) bool {
+		return slices.EqualFunc(t.asks, one.asks, func(a, b Ask) bool { return a.Spec.Alike(b.Spec) })
+	})
 	s.vain, s.missed, s.spoiled, s.most = 0, 0, false, maxBatch
 }
 

@@ -12,6 +12,51 @@ import (
 	"github.com/weirlabs/weir/internal/plan"
 )
 
+// What another program has spoiled stops the takes that ask for it, and no others that
+// come at the same time; of a shadow, nobody.
+func TestSpoiledFieldOfOneLimitStopsNoOther(t *testing.T) {
+	for _, o := range []Options{{}, {NoCoalescing: true}} {
+		inBubble(t, o, func(b *bench) {
+			s, bad, sh := spec(b.T, "q", "quota 1000/d"), spec(b.T, "bad", "quota 10/d"), spec(b.T, "sh", "quota 10/d").Shadow()
+			b.store.took = 5 * time.Millisecond
+			b.store.lost = func(_ int, tries []plan.Write) error {
+				for _, w := range tries {
+					for _, a := range w.Do {
+						if bad.Owns(a.Field) || sh.Owns(a.Field) {
+							return &plan.SpoiledError{Err: errBroken} // the store does not say which
+						}
+					}
+				}
+				return nil
+			}
+			sound, with := []Ask{{Spec: s, Cost: 1}}, []Ask{{Spec: s, Cost: 1}, {Spec: sh, Cost: 1, Shadow: true}}
+			var errs [8]error
+			var wg sync.WaitGroup
+			verdicts := make([][]plan.Verdict, len(errs))
+			for i := range errs {
+				asks := slices.Clone([][]Ask{sound, {{Spec: bad, Cost: 1}}, with, {{Spec: bad, Cost: 1}, {Spec: s, Cost: 1}}}[i%4])
+				verdicts[i] = make([]plan.Verdict, len(asks))
+				wg.Go(func() {
+					_, errs[i] = b.Take(b.Context(), b.clock()+time.Hour, key("a"), asks, false, verdicts[i])
+					if last := asks[len(asks)-1]; last.Shadow && (!errors.Is(last.Err, errBroken) || !verdicts[i][1].Unseen) {
+						b.Errorf("of the shadow: %+v, %v", verdicts[i][1], last.Err)
+					}
+				})
+				synctest.Wait()
+			}
+			wg.Wait()
+			for i, err := range errs {
+				if i%2 == 0 && (err != nil || !verdicts[i][0].OK) || i%2 == 1 && !errors.Is(err, errBroken) {
+					b.Errorf("%+v, call %d: %v, %+v", o, i, err, verdicts[i])
+				}
+			}
+			if n := b.used(key("a"), s); n != 4 {
+				b.Errorf("%+v: %d are used", o, n)
+			}
+		})
+	}
+}
+
 // A write that failed by a spoiled field and may have been applied is not sent again
 // without the shadows: nobody knows, and it was charged once.
 func TestSpoiledFieldOfAWriteOfUnknownOutcome(t *testing.T) {
@@ -102,6 +147,7 @@ func TestSpoiledFieldsThatAreNamed(t *testing.T) {
 func TestSpoiledFieldThatNobodyAsksFor(t *testing.T) {
 	inBubble(t, Options{}, func(b *bench) {
 		s, sh := spec(b.T, "q", "quota 1000/d"), spec(b.T, "sh", "quota 10/d").Shadow()
+		spec(b.T, "other", "quota 10/d") // so that its fields are known
 		b.spoils(func([]string) *plan.SpoiledError { return &plan.SpoiledError{Field: "other.c", Err: errBroken} }, sh)
 		asks := []Ask{{Spec: s, Cost: 1}, {Spec: sh, Cost: 1, Shadow: true}}
 		if v := b.queue(key("a"), asks)[0]; !v[0].OK || !v[1].Unseen || !errors.Is(asks[1].Err, errBroken) {
@@ -129,54 +175,5 @@ func TestSpoiledFieldThatIsNotNamed(t *testing.T) {
 		if n := b.used(key("a"), s); n != 5 {
 			b.Errorf("%d are used", n)
 		}
-	})
-}
-
-// turned has a bucket mean something else each time, as by others who change its limit:
-// no write that goes by what was known of it holds.
-func (b *bench) turned(name string, times int) {
-	var c plan.Cells
-	var w plan.Write
-	for kind, value := range map[string]int64{".i": 3600*second + int64(times), ".t": second, ".d": 4 * 3600 * second} {
-		f, _ := plan.ParseField(name + kind)
-		w.Do = append(w.Do, plan.Act{Field: f, Do: plan.Put, Value: value, Rel: kind == ".t"})
-	}
-	b.store.apply(key("a"), []plan.Write{w}, &c)
-}
-
-// Of shadows with room, after three trips that did not hold those stay out whose own
-// guards did not, and no others.
-func TestShadowThatOthersChangeStaysOutAlone(t *testing.T) {
-	inBubble(t, Options{}, func(b *bench) {
-		s, sh, still := spec(b.T, "q", "quota 1000/d"), spec(b.T, "sh", "1/h burst 3").Shadow(), spec(b.T, "still", "1/h burst 3").Shadow()
-		b.store.lost = func(trip int, _ []plan.Write) error { b.turned("sh~", trip); return nil }
-		asks := []Ask{{Spec: s, Cost: 1}, {Spec: sh, Cost: 1, Shadow: true}, {Spec: still, Cost: 1, Shadow: true}}
-		b.trip(patience+1, "a shadow that others change", func() {
-			if v := b.queue(key("a"), asks)[0]; !v[0].OK || !errors.Is(asks[1].Err, errBusy) || asks[2].Err != nil || !v[2].OK {
-				b.Errorf("%+v, of the shadows %v and %v", v, asks[1].Err, asks[2].Err)
-			}
-		})
-	})
-}
-
-// A call that is at the end of its tries leaves those behind it theirs, and their
-// shadows the trips that these may cost.
-func TestTriesOfTheirOwn(t *testing.T) {
-	inBubble(t, Options{}, func(b *bench) {
-		b.store.took = time.Millisecond
-		one, two, sh := spec(b.T, "one", "1/h burst 3"), spec(b.T, "two", "1/h burst 3"), spec(b.T, "sh", "quota 9/d").Shadow()
-		b.store.lost = func(trip int, _ []plan.Write) error {
-			b.turned("one", trip)
-			if trip == maxTrips+2 { // that of the second call alone
-				b.turned("two", trip)
-			}
-			return nil
-		}
-		asks := []Ask{{Spec: two, Cost: 1}, {Spec: sh, Cost: 1, Shadow: true}}
-		b.trip(maxTrips+3, "both", func() {
-			if errs := b.crowdBehind([]Ask{{Spec: one, Cost: 1}}, asks); !errors.Is(errs[0], errBusy) || errs[1] != nil || asks[1].Err != nil {
-				b.Errorf("%v, of the shadow %v", errs, asks[1].Err)
-			}
-		})
 	})
 }
