@@ -33,10 +33,10 @@ type lane struct {
 	next    time.Duration // when the next write may go out
 	gap     time.Duration // 0 until the store found the item too busy
 	vain    bool          // the last write found nothing left for anybody
-	idle    time.Duration // 0 until that has happened twice
+	idle    time.Duration // how long it then waits; 0 until that has happened twice
 	behind  int           // takes that waited when the last ones were answered
 	crowd   crowd
-	until   int64 // the store's time until which it then waits
+	until   int64 // the store's time until which it waits for that
 }
 
 // take is one call that waits for a verdict.
