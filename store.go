@@ -66,7 +66,7 @@ type (
 	//	OwnClock     bool          // now is one clock for all clients; without it, the calling machine's
 	//	LossyReplies bool          // a write may be applied although its reply is lost: writes have a Nonce
 	//	MaxKeep      time.Duration // for how long an item is kept that is not written; 0 is for ever
-	//	Gap          time.Duration // wanted between two writes of a crowd to one item; 0 is none
+	//	Gap          time.Duration // wanted between two writes of a crowd to one item; 0 is none, but the second may wait up to 2 ms for the rest
 	Caps = plan.Caps
 	// Cmp is how a Cond compares its field with its value.
 	Cmp = plan.Cmp

@@ -150,6 +150,7 @@ type Caps struct {
 	// Gap is the time that the store wants between two writes of a crowd to one
 	// item, so that the second is fuller for it: where writes cost money, or an
 	// item takes only so many a second. 0 is none; calls that arrive while a
-	// write is under way share the next one all the same.
+	// write is under way share the next one all the same, which may then wait for
+	// the rest of its crowd, 2 ms at most, unless the store is a Gatherer.
 	Gap time.Duration
 }
