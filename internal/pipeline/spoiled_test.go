@@ -177,3 +177,26 @@ func TestSpoiledFieldThatIsNotNamed(t *testing.T) {
 		}
 	})
 }
+
+// Those behind the call that was found go together again also after trips in vain.
+func TestTriesBehindASpoiledField(t *testing.T) {
+	inBubble(t, Options{}, func(b *bench) {
+		s, bad, one := spec(b.T, "q", "quota 1000/d"), spec(b.T, "bad", "quota 10/d"), spec(b.T, "one", "1/h burst 3")
+		b.store.took = time.Millisecond
+		b.spoils(func([]string) *plan.SpoiledError { return &plan.SpoiledError{Err: errBroken} }, bad)
+		spoiled := b.store.lost
+		b.store.lost = func(trip int, tries []plan.Write) error {
+			if trip > 3 && trip <= 3+patience {
+				b.turned("one", trip)
+			}
+			return spoiled(trip, tries)
+		}
+		sound := []Ask{{Spec: s, Cost: 1}}
+		// The first, all of them, the one that fails, some in vain, one alone, and the rest.
+		b.trip(3+patience+2, "behind", func() {
+			if errs := b.crowdBehind([]Ask{{Spec: bad, Cost: 1}}, []Ask{{Spec: one, Cost: 1}}, sound, sound, sound); !errors.Is(errs[0], errBroken) || errors.Join(errs[1:]...) != nil {
+				b.Errorf("%v", errs)
+			}
+		})
+	})
+}
