@@ -7,11 +7,11 @@ import "time"
 // one half would ask while the other's write is under way, again and again. It is for
 // stores that neither gather calls themselves nor want gaps.
 type crowd struct {
-	size   int           // 0 when nobody is waited for
-	within time.Duration // at most
-	here   chan struct{} // has a value when all have come
-	skip   int           // crowds that are not waited for, since others did not come
-	next   int           // and how many are not when another does not
+	size  int           // 0 when nobody is waited for
+	until time.Duration // on the pipeline's clock
+	here  chan struct{} // has a value when all have come
+	skip  int           // crowds that are not waited for, since others did not come
+	next  int           // and how many are not when another does not
 }
 
 const (
@@ -19,8 +19,9 @@ const (
 	maxSkip   = 64
 )
 
-// expect is called when a write has answered a crowd, after the time that it took.
-func (c *crowd) expect(size int, took time.Duration) {
+// expect is called when a write that took so long has answered a crowd. Who has not come
+// back by until does not hold up who comes later.
+func (c *crowd) expect(size int, now, took time.Duration) {
 	if c.skip > 0 {
 		c.skip--
 		return
@@ -28,20 +29,24 @@ func (c *crowd) expect(size int, took time.Duration) {
 	if c.here == nil {
 		c.here = make(chan struct{}, 1)
 	}
-	c.size, c.within = size, min(took, maxGather)
+	c.size, c.until = size, now+min(took, maxGather)
 }
 
-// gather waits until the crowd that is expected has come, but no longer than a write
-// takes.
-func (l *lane) gather() {
+// gather waits until the crowd that is expected has come, but no longer after it was
+// answered than a write takes.
+func (l *lane) gather(p *Pipeline) {
 	l.mu.Lock()
 	c := &l.crowd
+	left := c.until - p.clock()
+	if left <= 0 {
+		c.size = 0
+	}
 	missing := len(l.takes) < c.size
 	l.mu.Unlock()
 	if missing {
 		select {
 		case <-c.here:
-		case <-time.After(c.within):
+		case <-time.After(left):
 		}
 	}
 	l.mu.Lock()

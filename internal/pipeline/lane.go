@@ -279,7 +279,7 @@ func (p *Pipeline) run(l *lane) {
 		if pause := l.pause(p); pause > 0 {
 			time.Sleep(pause)
 		}
-		l.gather()
+		l.gather(p)
 		l.mu.Lock()
 		updates := l.updates
 		l.updates = nil

@@ -149,8 +149,9 @@ func (p *Pipeline) goOn(l *lane, began time.Duration, takes int) bool {
 	l.next = began + l.gap
 	if takes > 1 {
 		l.next = max(l.next, began+p.o.Gap) // a crowd: the next write will be fuller for it
-		if p.gatherer == nil && p.o.Gap == 0 && len(l.takes) > 0 {
-			l.crowd.expect(takes+l.behind, p.clock()-began)
+		if p.gatherer == nil && p.o.Gap == 0 {
+			now := p.clock()
+			l.crowd.expect(takes+l.behind, now, now-began)
 		}
 	}
 	if len(l.takes) == 0 && len(l.updates) == 0 {
