@@ -200,6 +200,38 @@ func TestManyLimitsOfOneKey(t *testing.T) {
 	})
 }
 
+// A shadow for which there is room for one call and none for another of the same request
+// is named twice in it.
+func TestShadowsWithRoomForSome(t *testing.T) {
+	onBoth(t, func(t *testing.T, server *dynalite.Server) {
+		limiter := limiterOn(open(t, clientOf(t, server, nil), dynamostore.Options{}), weir.Options{})
+		key := weir.NewKey("account", "a")
+		ops := func(cost int64) []weir.Op {
+			ops := []weir.Op{{Limit: parse(t, "counted", "quota 1000000/d"), Key: key, Cost: 1}}
+			for i := range 15 {
+				shadow, err := parse(t, fmt.Sprint("shadow-", i), "quota 1000/d").Noticed(71, 72, 73, 74, 75, 76, 77, 78, 80, 90, 100)
+				if err != nil {
+					t.Fatal(err)
+				}
+				ops = append(ops, weir.Op{Limit: shadow, Key: key, Cost: cost, Shadow: true})
+			}
+			return ops
+		}
+		take(t, limiter, ops(705)...)
+		var calls sync.WaitGroup
+		for i := range 16 {
+			calls.Go(func() {
+				for range 6 {
+					if d, err := limiter.Take(t.Context(), ops([]int64{500, 1}[i%2])...); err != nil || d.Degraded {
+						t.Errorf("%+v, %v", d, err)
+					}
+				}
+			})
+		}
+		calls.Wait()
+	})
+}
+
 // An account may have had more limits than one request can name. A reset ends all of them.
 func TestResetOfManyLimits(t *testing.T) {
 	onBoth(t, func(t *testing.T, server *dynalite.Server) {

@@ -11,7 +11,7 @@ import (
 // exemption and every rule, and why.
 type Explanation struct {
 	Match    Match
-	Readings []string // of the path, one to four, as patterns see them: the strict one first
+	Readings []string // of the path, mostly one, as patterns see them: the strict one first
 	Reported bool     // a trusted proxy said whose address Match.Client is
 	Refused  *Fate    // of Fates, whose expression failed under on_error: deny; else nil
 	Plan     string   // the caller's, in the application; "" without plans

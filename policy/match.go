@@ -214,8 +214,8 @@ func inOrder(a, b hit) int {
 		return int(a.target - b.target)
 	case a.dots != b.dots:
 		return int(a.dots) - int(b.dots)
-	case a.reading != b.reading:
-		return int(b.reading - a.reading)
+	case a.last != b.last:
+		return int(b.last) - int(a.last)
 	case a.pattern == nil || b.pattern == nil:
 		return 0
 	}

@@ -19,6 +19,7 @@ type reading struct {
 	exact string
 	slash bool // the path ends in a slash
 	dots  dots
+	last  uint8 // of the ways to decode that make it so, the lenient one being the last
 }
 
 // dots is what a server makes of dot segments.
@@ -41,6 +42,9 @@ const maxReadings = 21
 func (rs *readings) add(r reading) {
 	for i := range rs.n {
 		if o := rs.at(i); o.text == r.text && o.exact == r.exact && o.slash == r.slash {
+			if o.dots == r.dots {
+				o.last = r.last
+			}
 			return
 		}
 	}
@@ -123,9 +127,11 @@ func (rs *readings) read(raw string) (err error) {
 		add(strings.Split(bare(strings.ReplaceAll(text, `\`, "/"))[1:], "/"))
 	}
 	for _, d := range []dots{cleanDots, rfcDots, keepDots} {
-		for _, parts := range ways[:n] {
+		for i, parts := range ways[:n] {
 			if d == cleanDots || slices.ContainsFunc(parts, isDots) && (d == keepDots || slices.Contains(parts, "")) {
-				rs.add(settle(parts, d))
+				r := settle(parts, d)
+				r.last = uint8(i)
+				rs.add(r)
 			}
 		}
 	}
@@ -222,7 +228,7 @@ func settle(parts []string, d dots) reading {
 		b.WriteString(part)
 	}
 	text := b.String()
-	return reading{lower(text), text, slash, d}
+	return reading{text: lower(text), exact: text, slash: slash, dots: d}
 }
 
 // unescape decodes every escape once. The first bad one is returned as bad.

@@ -194,6 +194,8 @@ application:
 		"/events/7/%2e%2e/8/x":     "event everyone#all|event#8", // the resolved reading's
 		"/events/7/a//../x":        "event everyone#all|event#7",
 		"/events/7%2f..%2f8/x":     "event everyone#all|event#8",
+		`/orders/x;y\..\7`:         "orders everyone#all|id#7", // that of the lenient reading, which a less lenient one shares
+		"/orders/x%3by%5c..%5c7":   "orders everyone#all|id#7",
 		"/auth/%2e%2e/login":       "auth ip#192.0.2.44",
 		"/auth/../login":           "auth ip#192.0.2.44",
 		"/x/../auth/login":         "auth ip#192.0.2.44",

@@ -64,8 +64,9 @@ type leaf struct {
 type hit struct {
 	target  int32
 	reading int16
-	loose   bool // only when a last slash is added or left out
-	dots    dots // as the reading's
+	loose   bool  // only when a last slash is added or left out
+	dots    dots  // as the reading's
+	last    uint8 // as the reading's
 	pattern *pattern
 }
 
@@ -142,7 +143,7 @@ func (l *leaf) append(hits []hit, q *request, loose bool) []hit {
 		}
 		return hits
 	}
-	return append(hits, hit{l.target, q.reading, loose, q.path.dots, l.pattern})
+	return append(hits, hit{l.target, q.reading, loose, q.path.dots, q.path.last, l.pattern})
 }
 
 // miss says in what a request differs from a pattern that has its path.

@@ -104,7 +104,8 @@ func (b *batch) apart(t *take, now int64) bool {
 	more := 0
 	for i := range t.asks {
 		a := &t.asks[i]
-		named := t.shed&(1<<i) != 0 || slices.ContainsFunc(b.lacks, func(m total) bool { return m.spec.Alike(a.Spec) })
+		lacks := a.Shadow && !a.Spec.Look(&b.scratch, now, a.Cost).OK
+		named := t.shed&(1<<i) != 0 || lacks && slices.ContainsFunc(b.lacks, func(m total) bool { return m.spec.Alike(a.Spec) })
 		for j := range b.totals {
 			m := &b.totals[j]
 			if !m.spec.Same(a.Spec) {
@@ -113,7 +114,7 @@ func (b *batch) apart(t *take, now int64) bool {
 			if !m.spec.Alike(a.Spec) || m.sum > a.Spec.Most()-a.Cost && a.Spec.Look(&b.scratch, now, a.Cost).OK {
 				return true
 			}
-			named = true
+			named = named || !lacks
 			break
 		}
 		if !named {
