@@ -35,7 +35,7 @@ const (
 // becomes of dot segments, and of those that agree in it the lenient one last.
 type readings struct{ few[reading] }
 
-// maxReadings are a way to decode, of which there are seven, with one to resolve.
+// maxReadings are seven ways to decode, each with three to treat dot segments.
 const maxReadings = 21
 
 // add appends a reading that is not there yet.
@@ -54,8 +54,8 @@ func (rs *readings) add(r reading) {
 // maxRounds is how often an escape may hide another one.
 const maxRounds = 3
 
-// read reads a path as received into readings of none. Servers differ in what they make of escapes,
-// backslashes and parameters: in whether they find segments before they decode, as
+// read reads a path as received, into readings that hold none. Servers differ in what
+// they make of escapes, backslashes and parameters: in whether they find segments before they decode, as
 // ServeMux does, or after, as file servers do; in whether a backslash is a slash, as
 // in the URLs of browsers; in whether parameters after ; are dropped; and in whether
 // they do all that again. So a path that has any of these is read in each way. They

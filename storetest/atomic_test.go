@@ -10,18 +10,17 @@ import (
 	"github.com/weirlabs/weir"
 )
 
-// gapStore lets go of its lock between the guards and the actions.
-type gapStore struct {
-	sync.Mutex
+// looseStore lets go of its lock between the guards and the actions.
+type looseStore struct {
+	sync.Locker
 	now   func() int64
 	items map[weir.Key]*weir.Cells
-	gap   func(*gapStore)
 }
 
-func (s *gapStore) Caps() weir.Caps { return weir.Caps{} }
-func (s *gapStore) Close() error    { return nil }
+func (s *looseStore) Caps() weir.Caps { return weir.Caps{} }
+func (s *looseStore) Close() error    { return nil }
 
-func (s *gapStore) Apply(_ context.Context, key weir.Key, tries []weir.Write, state *weir.Cells) (int, int64, error) {
+func (s *looseStore) Apply(_ context.Context, key weir.Key, tries []weir.Write, state *weir.Cells) (int, int64, error) {
 	s.Lock()
 	defer s.Unlock()
 	now, applied := s.now(), -1
@@ -33,7 +32,8 @@ func (s *gapStore) Apply(_ context.Context, key weir.Key, tries []weir.Write, st
 	state.CopyFrom(item)
 	for i := range tries {
 		if tries[i].Holds(state, now) {
-			s.gap(s)
+			s.Unlock()
+			s.Lock()
 			tries[i].Apply(state, now)
 			item.CopyFrom(state)
 			applied = i
@@ -69,7 +69,7 @@ func verdictOn(t *testing.T, open Open) string {
 // A store that is not atomic never passes, on one processor neither.
 func TestTwoStepsAreFound(t *testing.T) {
 	foundEveryTime(t, func(tb testing.TB, now func() int64) weir.Store {
-		return &gapStore{now: now, items: map[weir.Key]*weir.Cells{}, gap: func(s *gapStore) { s.Unlock(); s.Lock() }}
+		return &looseStore{Locker: new(sync.Mutex), now: now, items: map[weir.Key]*weir.Cells{}}
 	})
 }
 
